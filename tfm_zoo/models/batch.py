@@ -19,11 +19,9 @@ from transformers.utils import ModelOutput
 IGNORED = -100  # the label of a position without one
 FROM_5_24 = hasattr(ModelOutput, "past_key_values")  # there, this old name of a cache is a property
 CACHE = "cache" if FROM_5_24 else "past_key_values"  # the name of a cache in transformers
-#: the name of another kind of cache, a paged one, in all releases. It keeps documents apart itself
+#: the option that holds a paged cache, which keeps documents apart itself. From 5.24 on, others have this name, too:
+#: `take_cache` removes them first
 PAGED_CACHE = "cache"
-WRITES_PAGED = FROM_5_24  # whether attention writes to it; before, transformers' kernels do
-#: names of torch's attention. `kernels.py` registers "varlen": sdpa, but torch's varlen kernel where it `takes_bounds`
-OF_TORCH = ("sdpa", "varlen")
 
 
 class Tokens(NamedTuple):
@@ -62,7 +60,7 @@ class KeptTokens(NamedTuple):
             documents: [`documents_of`] the batch. Each is a sequence then; else each row is one.
             shows_all: if all tokens are needed, returns [`all_of`] them instead of `None`.
         """
-        if is_traced(needed if documents is None else documents):
+        if is_traced(needed if documents is None else documents):  # (documents were numbered by the same mask)
             return None
         needed, (rows, length) = needed.bool(), needed.shape
         counts = needed.sum(dim=1)
@@ -79,7 +77,7 @@ class KeptTokens(NamedTuple):
             lengths = counts.tolist()
         elif total == rows * length:
             return cls.all_of(rows, length, needed.device) if shows_all else None
-        flat = needed.flatten()  # (from another device, `nonzero` would be waited for)
+        flat = needed.flatten()  # (`nonzero` would wait for another device)
         indices = flat.nonzero() if is_readable(flat) else flat.byte().argsort(descending=True, stable=True)[:total]
         return cls(indices.flatten(), (rows, length), lengths, bounds_of(counts))
 

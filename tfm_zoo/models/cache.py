@@ -148,6 +148,8 @@ def open_cache(stack, past: Cache | None, use_cache: bool | None, rows: int) -> 
     # Training does not decode, and a cache would hold all keys and values a second time.
     wanted = (stack.config.use_cache and not stack.training) if use_cache is None else use_cache
     if past is not None:
+        if "linear_attention" in stack.layer_types:
+            use_state_layers(past, stack.config)
         return past, checked_length(stack, past, rows), wanted
     new = use_own_layers(DynamicCache(config=stack.config), stack.config) if wanted else None
     return new, 0, wanted
@@ -156,19 +158,17 @@ def open_cache(stack, past: Cache | None, use_cache: bool | None, rows: int) -> 
 def checked_length(stack, cache: Cache, rows: int) -> int | None:
     """The number of positions in a cache; `None` if only the device knows that. Raises a `ValueError` for the cache of
     another model, or of another number of sequences."""
-    if "linear_attention" in stack.layer_types:
-        use_state_layers(cache, stack.config)
     if torch.compiler.is_compiling():
         return None
     (depth, key_heads, head_dim), layers = (stack.depth, *stack.key_heads_and_dim), cache.layers
-    # PEFT's prefix has as many layers as the encoder; a decoder with fewer layers reads the first of them.
-    fits = len(layers) in (0, depth, stack.config.num_hidden_layers)
+    # PEFT's prefix is as deep as the encoder (`num_hidden_layers`); a decoder with fewer layers reads the first of it.
+    fits = len(layers) in (0, depth, max(depth, stack.config.num_hidden_layers))
     keys = getattr(layers[0], "keys", None) if layers else None
     stored, stored_rows = (len(layers), "?", "?"), 0  # as errors say it where layers are empty
     if keys is not None and keys.dim() == 4:  # (batch, heads, length, head_dim)
         stored, stored_rows = (len(layers), keys.shape[1], keys.shape[3]), len(keys) if keys.shape[2] else 0
         # Tensor parallelism leaves some of the heads to other processes.
-        fits = fits and len(layers) >= depth and key_heads % stored[1] == 0 and head_dim == stored[2]
+        fits = fits and key_heads % stored[1] == 0 and head_dim == stored[2]
     if fits and stored_rows not in (0, rows):  # (an empty cache takes any number of rows)
         raise ValueError(f"past_key_values holds {stored_rows} sequences, and the inputs are {rows}.")
     if not fits:

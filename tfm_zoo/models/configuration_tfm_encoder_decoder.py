@@ -52,7 +52,7 @@ class TfmEncoderDecoderConfig(WriterFields, TfmConfig):
     bos_token_id: int | None = 1
     eos_token_id: int | list[int] | None = 2
     is_encoder_decoder: bool = True
-    # The layers of a stack are alike.
+    # The layers of a stack are alike: a list may only say what follows anyway.
     layer_types: ClassVar[list[str]]
     no_rope_layers: ClassVar[list[int]] = Follows(
         lambda config: [1] * max(config.num_hidden_layers, config.decoder_layers)
@@ -91,7 +91,7 @@ class TfmEncoderDecoderConfig(WriterFields, TfmConfig):
         config, heads = copy.copy(self), self.decoder_attention_heads
         vars(config).update(  # without the checks that setting a field makes
             num_hidden_layers=self.decoder_layers,
-            layer_types=None,  # a list that was given (it may only say what follows anyway) is as long as the encoder
+            layer_types=None,  # (a list that was given is as long as the encoder)
             vocab_size=self.decoder_vocab_size,
             intermediate_size=self.decoder_ffn_dim,
             num_attention_heads=heads,

@@ -13,9 +13,9 @@ from functools import partial
 import torch
 from transformers import masking_utils
 
-from .batch import EVERYTHING, OF_TORCH, Batch, KeptTokens, Layout, Tokens, Window, is_pad_mask, is_readable, is_traced
+from .batch import EVERYTHING, Batch, KeptTokens, Layout, Tokens, Window, is_pad_mask, is_readable, is_traced
 from .inputs import asks_for, check_inputs, default_positions, documents_of
-from .kernels import takes_bounds
+from .kernels import OF_TORCH, PLAIN, takes_bounds
 
 MASKED = 0.15 * 0.8  # of the tokens that ESM-2 was trained with
 BLOCKS_FROM = 4  # attention runs in blocks for inputs at least this many windows long
@@ -61,7 +61,7 @@ def encoder_batch(
     if mask is None and documents is None and needs_no_mask_but_for_padding(stack, given):
         return Batch(tokens, dict.fromkeys(stack.layer_types, EVERYTHING))
     if kept is not None:
-        # The loss does not follow from restored hidden states, which are copies: they would get no gradient.
+        # Restored hidden states are copies, and the loss is not computed from them: they would get no gradient.
         is_copied = torch.is_grad_enabled() and asks_for(stack.config, options, "output_hidden_states")
         # A bias of positions is made for whole rows: those that hold several documents stay whole.
         is_biased = documents is not None and stack.position_bias is not None
@@ -90,7 +90,7 @@ def known_padding(mask: object, documents, read_positions) -> tuple[object, Kept
 def needs_no_mask_but_for_padding(stack, given: torch.Tensor) -> bool:
     """Whether attention needs no mask where nothing is padding, in an encoder and for a decoder's one new token. A mask
     is made for layers with a window, in a graph, and for implementations other than eager and torch's."""
-    is_plain = stack.config._attn_implementation in ("eager", *OF_TORCH)
+    is_plain = stack.config._attn_implementation in PLAIN
     return is_plain and "sliding_attention" not in stack.layer_types and not is_traced(given)
 
 
@@ -130,11 +130,11 @@ def find_layouts(
     make = partial(padded_layout, stack, like, **options)
     if kept is None:
         return {each: make(each, mask) for each in dict.fromkeys(stack.layer_types)}
-    implementation, layouts = stack.config._attn_implementation or "eager", {}
+    implementation, layouts = stack.config._attn_implementation, {}
     for each in dict.fromkeys(stack.layer_types):
         is_linear = each == "linear_attention"
         # On a CPU, a call for each sequence costs little and needs no mask; on a GPU it would starve the device.
-        can_split = like.device.type == "cpu" and (is_linear or implementation in ("eager", *OF_TORCH))
+        can_split = like.device.type == "cpu" and (is_linear or implementation in PLAIN)
         if not is_linear and takes_bounds(stack, like):
             layout, mode = EVERYTHING, "by_bounds"  # (a window, too, is read from the layer)
         elif shows_weights or not can_split:
@@ -155,7 +155,7 @@ def padded_layout(
     config, make = stack.config, MASKS[layer_type][stack.is_causal]
     if documents is not None:
         # (In a graph nothing is raised: documents are always numbered there, even a single one.)
-        if "flash" in (config._attn_implementation or "") and not (config.has_position_bias or is_traced(documents)):
+        if "flash" in config._attn_implementation and not (config.has_position_bias or is_traced(documents)):
             raise ValueError(
                 "position_ids begin anew within a row: choose sdpa. Flash attention takes it only where padding is left"
                 " out: not with hooks, outputs of layers, labels there, scaled rotary positions or skip_padding=False."

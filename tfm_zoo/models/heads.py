@@ -85,7 +85,7 @@ class TfmPredictionHead(nn.Module):
 
     def __init__(self, config, width: int):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, width, bias=config.classifier_bias)
+        self.dense = nn.Linear(config.hidden_size, width, bias=config.classifier_bias)  # (the field is for both)
         self.act_fn = ACT2FN[config.lm_head_act]
         self.norm = make_norm(config, width)
 
@@ -141,7 +141,7 @@ class TokenClassification:
     """A classifier on every position."""
 
     projection = "classifier"  # the name of its last layer
-    reads_behind_labels = False  # in evaluation; a decoder would leave out what is behind the last label
+    reads_behind_labels = False  # in evaluation: whether logits behind the last label are wanted, too
     head_fields = ("classifier_transform", "classifier_dropout")
 
     def __init__(self, config):

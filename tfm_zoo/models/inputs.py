@@ -8,12 +8,13 @@ import torch
 from torch.nn import functional as F
 from transformers.utils import logging
 
-from .batch import IGNORED, OF_TORCH, Tokens, count_in_mask, is_pad_mask, is_readable, is_traced
+from .batch import IGNORED, Tokens, count_in_mask, is_pad_mask, is_readable, is_traced
+from .kernels import PLAIN
 
 logger = logging.get_logger(__name__)
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
 #: how the names of attention implementations begin that keep documents apart as told here (vLLM does so itself)
-SEPARATED = ("eager", *OF_TORCH, "flex_attention", "flash", "kernels-community/")
+SEPARATED = (*PLAIN, "flex_attention", "flash", "kernels-community/")
 
 
 def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, prefix: str = "") -> torch.Tensor:
@@ -48,8 +49,7 @@ def check_inputs(stack, tokens: Tokens, attention_mask: object, options: dict, s
     cache (`None`: only the device knows how many). In a decoder, a mask of pairs may cover the room of a static cache,
     and a dict may have one for each type of layer."""
     given, prefix, implementation = tokens.ids_or_embeddings, stack.argument_prefix, stack.config._attn_implementation
-    is_eager = implementation in (None, "eager")
-    if not is_eager and asks_for(stack.config, options, "output_attentions") and not is_traced(given):
+    if implementation != "eager" and asks_for(stack.config, options, "output_attentions") and not is_traced(given):
         logger.warning_once(  # (not in a graph, which holds no text)
             f"output_attentions=True: attention by {implementation!r} returns no weights. Load the model with "
             "attn_implementation='eager', or call model.set_attn_implementation('eager')."
@@ -100,7 +100,7 @@ def check_other_mask(stack, attention_mask: torch.Tensor, batch: int, length: in
     decoder, a static cache has room for more keys, and one with a window may hold fewer."""
     prefix, shape, whole = stack.argument_prefix, tuple(attention_mask.shape), seen + length
     fits = fits_pairs(attention_mask, batch, stack.num_heads, length)
-    least = length + 1 if "sliding_attention" in stack.layer_types else whole
+    least = length + 1 if "sliding_attention" in stack.layer_types else whole  # (one key in the cache, or more)
     if not fits or not (shape[3] == whole or (stack.is_causal and shape[3] >= least)):
         cached = f" and the {seen} positions in the cache" if seen else ""
         raise ValueError(
@@ -130,7 +130,7 @@ def check_labels(
     labels, shape: tuple, classes=None, table="the classes (num_labels)", name="labels", inputs="the inputs"
 ) -> None:
     """Raises a `ValueError` unless labels are of `shape`, or with further dimensions of 1, each -100 or less than
-    `classes`. With `None`, values and further dimensions are free. The other arguments are words of the message."""
+    `classes`. `classes=None` allows any values and any further dimensions. Other arguments are words of the message."""
     check_tensor(name, labels)
     if labels is None:
         return
@@ -145,9 +145,8 @@ def default_positions(stack, given: torch.Tensor, mask=None, seen: int | torch.T
     """Positions `(batch or 1, length)` that a caller left out: from 0, after the `seen` ones in a cache. If the
     configuration counts real tokens only, by their ids or (a decoder's) by the mask, padding has position -1. Raises a
     `ValueError` if there are more than the model has."""
-    config, length, most, count = stack.config, given.shape[1], stack.num_positions, None
-    has_past = not isinstance(seen, int) or seen > 0
-    if config.position_ids_from_padding and has_past and is_pad_mask(mask):  # only real tokens count, there too
+    config, length, has_past = stack.config, given.shape[1], not isinstance(seen, int) or seen > 0
+    if config.position_ids_from_padding and has_past and is_pad_mask(mask):  # in the cache, too, only real tokens count
         seen = mask[:, :-length].to(given.device).bool().sum(dim=1, keepdim=True)
     if config.position_ids_from_mask and is_pad_mask(mask):
         positions = count_in_mask(mask.to(given.device))[:, -length:]
@@ -156,38 +155,53 @@ def default_positions(stack, given: torch.Tensor, mask=None, seen: int | torch.T
         positions = (real.cumsum(dim=1) + seen) * real - 1
     else:
         positions = torch.arange(length, device=given.device)[None] + seen
-        count = seen + length if isinstance(seen, int) else None
-    if most is not None and count is None and is_readable(positions) and positions.numel():
-        count = int(positions.max()) + 1
-    if most is not None and count is not None and count > most:
+        if isinstance(seen, int):
+            check_room(stack, seen + length)
+            return positions
+    if is_readable(positions) and positions.numel():
+        check_room(stack, int(positions.max()) + 1)
+    return positions
+
+
+def check_room(stack, count: int) -> None:
+    """Raises a `ValueError` if the model has fewer positions than `count`."""
+    most = stack.num_positions
+    if most is not None and count > most:
         raise ValueError(
             f"{stack.argument_prefix}inputs of {count} tokens do not fit into the model, which has {most} positions "
             f"(max_position_embeddings): a tokenizer cuts texts with truncation=True, max_length={most}."
         )
-    return positions
 
 
 def documents_of(stack, tokens: Tokens, attention_mask: object) -> torch.LongTensor | None:
     """The number of each token's document, `(batch, length)`, if a caller's positions say that rows hold several.
-    `None` if they do not, if a mask of pairs says who attends to whom, and in a serving engine, which knows it.
-
-    A document begins where the positions of real tokens return to 0; in a decoder wherever they do not rise. (A graph
-    cannot tell whether there are several, and numbers them always.) Raises a `ValueError` for a model with a part that
-    would carry one document into the next.
-    """
-    shape, implementation = tokens.ids_or_embeddings.shape[:2], stack.config._attn_implementation or "eager"
+    `None` if they do not, if a mask of pairs says who attends to whom, and in a serving engine, which knows it."""
+    shape, implementation = tokens.ids_or_embeddings.shape[:2], stack.config._attn_implementation
     is_of_pairs = attention_mask is not None and not is_pad_mask(attention_mask)
     if shape[1] < 2 or is_of_pairs or not implementation.startswith(SEPARATED):
         return None
-    position_ids, counts = tokens.position_ids.expand(shape), None
-    if attention_mask is not None:  # real tokens move to the front, and -1 fills what they leave
-        real = attention_mask[:, -shape[1] :].to(position_ids.device) != 0
-        counts, moved = real.cumsum(dim=1), F.pad(torch.full_like(position_ids, -1), (0, 1))
-        position_ids = moved.scatter(1, (counts - 1).where(real, shape[1]), position_ids)[:, :-1]
+    position_ids = tokens.position_ids.expand(shape)
+    if attention_mask is None:
+        return numbered(stack, position_ids)
+    # Padding may stand anywhere. Real tokens move to the front of their row, and -1 fills what they leave.
+    real = attention_mask[:, -shape[1] :].to(position_ids.device) != 0
+    counts, filling = real.cumsum(dim=1), F.pad(torch.full_like(position_ids, -1), (0, 1))
+    moved = filling.scatter(1, (counts - 1).where(real, shape[1]), position_ids)[:, :-1]
+    documents = numbered(stack, moved)
+    # Back to their places; padding gets the number of the real token before it, or 0.
+    return None if documents is None else F.pad(documents, (1, 0)).gather(1, counts)
+
+
+def numbered(stack, position_ids: torch.LongTensor) -> torch.LongTensor | None:
+    """Numbers the documents in rows of positions, -1 at their ends. `None` if no row holds several; a graph cannot
+    tell, and numbers them always. Raises a `ValueError` for a model with a part that would carry one into the next.
+
+    A document begins where positions return to 0; in a decoder wherever they do not rise.
+    """
     begins, steps = position_ids == 0, position_ids.diff(dim=1, prepend=position_ids[:, :1])
     if stack.is_causal:
         begins = begins | (steps <= 0)
-    else:  # where they count up, a row begins with any: 5 6 7 0 1 holds two documents, and 3 2 1 0 only one
+    else:  # A row that counts up may begin with any number: 5 6 7 0 1 are two documents, and 3 2 1 0 are one.
         counts_up = (begins | (steps == 1) | (position_ids < 0))[:, 1:].all(dim=1, keepdim=True)
         begins = torch.cat((begins[:, :1] | counts_up, begins[:, 1:]), dim=1)
     documents = (begins & (position_ids >= 0)).cumsum(dim=1)
@@ -201,8 +215,7 @@ def documents_of(stack, tokens: Tokens, attention_mask: object) -> torch.LongTen
                 f"{stack.argument_prefix}position_ids begin anew within a row: {parts[0]} would carry one sequence "
                 "into the next. Give each sequence a row of its own, padded."
             )
-    documents = documents * is_packed_row
-    return documents if counts is None else F.pad(documents, (1, 0)).gather(1, counts)  # at padding the one before it
+    return documents * is_packed_row
 
 
 def asks_for(config, options: dict, name: str) -> bool:

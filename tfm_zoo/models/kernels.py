@@ -17,8 +17,12 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.import_utils import is_torch_greater_or_equal
 
-from .batch import OF_TORCH, PAGED_CACHE, Layout, Window, is_traced
+from .batch import PAGED_CACHE, Layout, Window, is_traced
 from .linear_attention import linear_attention_forward
+
+#: names of torch's attention. "varlen" is sdpa, but torch's varlen kernel where it `takes_bounds`
+OF_TORCH = ("sdpa", "varlen")
+PLAIN = ("eager", *OF_TORCH)  # those that read masks of pairs
 
 varlen_attn = None
 if is_torch_greater_or_equal("2.11"):  # the first whose kernel takes a scale and windows
@@ -63,11 +67,11 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
 
 
 def cpu_kernel(module: nn.Module, query: torch.Tensor, dropout: float) -> Callable:
-    """What a CPU runs for `"sdpa"`: the zoo's functions. A graph keeps that of transformers, unless it would repeat
-    the keys there: of grouped heads, for a single query."""
-    is_graph = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    """What a CPU runs for `"sdpa"`: the zoo's functions. What is compiled or exported keeps that of transformers, but
+    not for one query with grouped heads, for which that would repeat the keys."""
+    is_compiled = torch.compiler.is_compiling() or torch.jit.is_tracing()
     is_grouped_step = module.num_key_value_groups > 1 and query.shape[2] <= 1
-    if is_graph and (dropout or not is_grouped_step):
+    if is_compiled and (dropout or not is_grouped_step):
         return sdpa_attention_forward
     return dropped_attention_forward if dropout else cpu_attention_forward
 
@@ -76,8 +80,8 @@ def takes_bounds(stack, states: torch.Tensor) -> bool:
     """Whether attention (not linear attention) takes tokens laid end to end, and their bounds: flash attention, and
     `"varlen"` if torch's kernel (from 2.11 on) takes `states` of this dtype and device (else it is sdpa)."""
     config, head_dim = stack.config, stack.key_heads_and_dim[1]
-    if (implementation := config._attn_implementation) != "varlen":
-        return "flash" in (implementation or "")
+    if config._attn_implementation != "varlen":
+        return "flash" in config._attn_implementation
     has_kernel = varlen_attn is not None and states.is_cuda and has_flash()
     if not has_kernel or torch.cuda.get_device_capability(states.device) < (8, 0):
         return False

@@ -13,7 +13,7 @@ from transformers import Cache, GradientCheckpointingLayer
 from transformers.activations import ACT2FN
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .batch import EVERYTHING, PAGED_CACHE, WRITES_PAGED, Layout
+from .batch import EVERYTHING, FROM_5_24, PAGED_CACHE, Layout
 from .kernels import choose_kernel, eager_attention_forward
 from .positions import rotate
 
@@ -147,7 +147,7 @@ class TfmAttention(nn.Module):
             kwargs["state"] = past_key_values.layers[self.layer_idx]
         elif past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)  # (such as `TfmGrowingLayer.update`)
-        elif WRITES_PAGED and kwargs.get(PAGED_CACHE) is not None:
+        elif FROM_5_24 and kwargs.get(PAGED_CACHE) is not None:  # (before, transformers' kernels write to it)
             key, value = kwargs.pop(PAGED_CACHE).update(key, value, self.layer_idx, kwargs=kwargs)
 
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)

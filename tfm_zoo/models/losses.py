@@ -25,6 +25,12 @@ def makes_logits(model: nn.Module, labels: torch.LongTensor | None, return_logit
     return return_logits or has_hooks(model.lm_head, model.head)  # hooks see every position
 
 
+def states_to_read(has_label: torch.BoolTensor | None, with_logits: bool) -> torch.BoolTensor | None:
+    """The `read_positions` of a decoder for labels `(batch, length)`: tokens behind a row's last label, such as
+    padding, need not be computed. For logits all are read. (Given `None`, training leaves out padding.)"""
+    return torch.ones_like(has_label) if with_logits and has_label is not None else has_label
+
+
 def vocabulary_outputs(model, states, labels, with_logits: bool, num_items=None, logits_to_keep=0) -> tuple:
     """The loss and the logits of states `(batch, length, width)`, by `model.head` and `model.lm_head`; `None` if
     not asked for. `with_logits` is what [`makes_logits`] says. Other options are those of [`TfmGPTForCausalLM`]."""
@@ -98,13 +104,13 @@ class ChunkedLoss(torch.autograd.Function):
                 part = part.detach().requires_grad_()
                 logits = soft_capped(lm_head(part), softcap)
             # (`.float()` may copy nothing: then `logits` are overwritten. No backward pass reads them.)
-            loss, gradient = loss_and_gradient(logits.detach().float(), targets)
+            loss, of_logits = loss_and_gradient(logits.detach().float(), targets)
             total += loss
-            gradient, *gradients = torch.autograd.grad(logits, (part, *learned), gradient.to(logits), allow_unused=True)
-            state_gradients.append(gradient)
-            sums = zip(parameter_gradients, gradients, strict=True)
-            parameter_gradients = [new if old is None else old.add_(new) for old, new in sums]
-            del gradients, sums  # or they would stand beside those of the next chunk
+            of_part, *new = torch.autograd.grad(logits, (part, *learned), of_logits.to(logits), allow_unused=True)
+            state_gradients.append(of_part)
+            pairs = zip(parameter_gradients, new, strict=True)
+            parameter_gradients = [each if total is None else total.add_(each) for total, each in pairs]
+            del new, pairs  # or they would stand beside those of the next chunk
         ctx.gradients = [torch.cat(state_gradients), *parameter_gradients]
         return total
 

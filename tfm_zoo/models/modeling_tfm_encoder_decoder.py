@@ -22,7 +22,7 @@ from .heads import Inputs, QuestionAnswering, SequenceClassification, TokenClass
 from .inputs import check_tensor, given_in, one_of
 from .kernels import choose_kernel, eager_attention_forward
 from .layers import TfmAttention, TfmLayer, multiplier, norm_heads
-from .losses import makes_logits, vocabulary_outputs
+from .losses import makes_logits, states_to_read, vocabulary_outputs
 from .position_bias import TfmBiasTable
 from .pretrained import TfmPreTrainedModel
 from .source import (
@@ -212,7 +212,6 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs)
             check_source(self.config, states.shape[:2], source_mask, tokens, past_key_values)
         source = read_source(self, states, source_mask, batch, past_key_values, source_kept)
-        # Embeddings read positions from `batch`. In a graph, flash attention tells documents apart by this argument.
         outputs = self.run(batch, source, position_ids=position_ids, **kwargs)
         outputs.past_key_values = source.both_caches if batch.returns_cache else None  # (from 5.24 on: sets `cache`)
         return outputs
@@ -367,7 +366,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
                 Decoder inputs that are not given are the labels, shifted to the right.
             logits_to_keep, num_items_in_batch, return_logits: as for [`TfmGPTForCausalLM`].
         """
-        with_logits, read = makes_logits(self, labels, return_logits), None
+        with_logits = makes_logits(self, labels, return_logits)
         if labels is not None:
             if inputs["decoder_input_ids"] is None and inputs["decoder_inputs_embeds"] is None:
                 inputs["decoder_input_ids"] = self.prepare_decoder_input_ids_from_labels(labels)
@@ -375,9 +374,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
             table = "the vocabulary (decoder_vocab_size)"
             self.check_labels(labels, shape, classes, table, inputs="the decoder's inputs")
             inputs["use_cache"] = False  # whatever the caller says, as in official classes of this family
-            # Tokens behind a row's last label, such as padding, need not be computed. For logits all are read, and that
-            # has to be said: given `None`, a decoder in training leaves padding out.
-            read = torch.ones_like(labels, dtype=torch.bool) if with_logits else labelled(labels)
+        read = states_to_read(labelled(labels), with_logits)
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states = outputs.last_hidden_state
         loss, logits = vocabulary_outputs(self, states, labels, with_logits, num_items_in_batch, logits_to_keep)

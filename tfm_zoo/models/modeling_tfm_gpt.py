@@ -20,7 +20,7 @@ from .experts import TfmExperts, TfmRouter, TfmSparseMLP, load_balancing_loss
 from .heads import Inputs, QuestionAnswering, SequenceClassification, TfmPredictionHead, TokenClassification, WithHead
 from .inputs import given_in, one_of
 from .layers import multiplier
-from .losses import VOCABULARY, makes_logits, vocabulary_outputs
+from .losses import VOCABULARY, makes_logits, states_to_read, vocabulary_outputs
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
 
@@ -117,7 +117,6 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         past_key_values = take_cache(past_key_values, kwargs)
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs, read_positions)
-        # Embeddings read positions from `batch`. In a graph, flash attention tells documents apart by this argument.
         return self.run(batch, position_ids=position_ids, **kwargs)
 
 
@@ -171,12 +170,10 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
             self.check_labels(labels, shape)  # (values are checked behind the shift)
             targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if targets is None else targets
             self.check_labels(targets, shape, self.config.vocab_size, VOCABULARY, name=name)
-            # A label's own position is read, too. Else each row of a batch without padding would lose its last token,
-            # and rows would be copied for that alone.
+            # A label's own position is read, too: else a batch without padding would be copied to save one token a row.
             read = labelled(targets) if labels is None else labelled(targets) | labelled(labels)
         with_logits = makes_logits(self, targets, return_logits)
-        # For logits all are read, and that has to be said: given `None`, a decoder in training leaves padding out.
-        read = torch.ones_like(read) if with_logits and read is not None else read
+        read = states_to_read(read, with_logits)
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states = outputs.last_hidden_state
         loss, logits = vocabulary_outputs(self, states, targets, with_logits, num_items_in_batch, logits_to_keep)

@@ -5,10 +5,11 @@ import math
 import torch
 from torch import nn
 
-from .batch import OF_TORCH, Batch, Layout
+from .batch import Batch, Layout
+from .kernels import PLAIN
 from .positions import TfmConstants
 
-IMPLEMENTATIONS = ("eager", *OF_TORCH, "flex_attention")  # the attention implementations that take a bias
+IMPLEMENTATIONS = (*PLAIN, "flex_attention")  # the attention implementations that take a bias
 
 
 class TfmBiasTable(nn.Embedding):
@@ -70,7 +71,7 @@ class TfmAlibi(TfmConstants):
 
 def check_takes_bias(config, cause: str) -> str:
     """The attention implementation. Raises a `ValueError`, which names the `cause`, if it takes no bias of scores."""
-    implementation = config._attn_implementation or "eager"
+    implementation = config._attn_implementation
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(
             f"Attention {implementation!r} takes no bias of positions, and {cause}: set_attn_implementation() should "

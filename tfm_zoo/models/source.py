@@ -11,10 +11,10 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutput
 
-from .batch import IGNORED, OF_TORCH, Batch, KeptTokens, Layout, Tokens, bounds_of, has_hooks, is_pad_mask, is_traced
+from .batch import IGNORED, Batch, KeptTokens, Layout, Tokens, bounds_of, has_hooks, is_pad_mask, is_traced
 from .entrance import added_to_scores, as_attention_reads, shown_keys
 from .inputs import check_tensor, fits_pairs
-from .kernels import takes_bounds
+from .kernels import PLAIN, takes_bounds
 
 
 class Source(NamedTuple):
@@ -39,19 +39,21 @@ def read_source(
         source_kept: the real tokens of the source, if they are known.
     """
     both_caches = cache_of_both(target.cache, past, states.shape[1])
-    source_cache, is_graph = getattr(both_caches, "cross_attention_cache", None), is_traced(states)
-    # A graph and hooks see padding. (If `target.kept` is set, `find_kept` has seen that there are no hooks.)
-    may_save_work = not (holds_source(both_caches) or is_graph)
-    may_save_work = may_save_work and (target.kept is not None or not has_hooks(*stack._modules.values()))
-    if isinstance(source_cache, TfmSourceCache) and may_save_work:
+    source_cache = getattr(both_caches, "cross_attention_cache", None)
+    is_stored, is_graph = holds_source(both_caches), is_traced(states)
+    # Until keys are stored, padding is left out, and rows that equal another; but not where a graph or a hook would
+    # see them. (If `target.kept` is set, `find_kept` has seen that there are no hooks.)
+    may_leave_out = not (is_stored or is_graph)
+    may_leave_out = may_leave_out and (target.kept is not None or not has_hooks(*stack._modules.values()))
+    if isinstance(source_cache, TfmSourceCache) and may_leave_out:
         source_cache.count_beams(states, source_mask)
-    elif isinstance(source_cache, TfmSourceCache) and not is_graph:
-        source_cache.follow_mask(source_mask)
+    elif isinstance(source_cache, TfmSourceCache) and is_stored and not is_graph:
+        source_cache.expand_unless_equal(source_mask)
     beams = getattr(source_cache, "beams", 1)
     if beams > 1:
         states, source_kept = states[::beams], None
         source_mask = None if source_mask is None else source_mask[::beams]
-    if not (may_save_work and stack.config.skip_padding):
+    if not (may_leave_out and stack.config.skip_padding):
         source_kept = None
     elif source_kept is None and is_pad_mask(source_mask):
         source_kept = KeptTokens.find(source_mask)
@@ -83,7 +85,7 @@ def source_layout(
     by_bounds = takes_bounds(stack, states) and (target.cache is None or implementation != "varlen")
     if by_bounds and source_kept is not None:
         return layout_by_bounds(target, beams, source_kept)
-    if is_pad_mask(mask) and implementation in ("eager", *OF_TORCH):
+    if is_pad_mask(mask) and implementation in PLAIN:
         mask = shown_keys(mask, states)
     elif mask is not None:
         mask = as_attention_reads(config, mask, states)
@@ -93,9 +95,9 @@ def source_layout(
         mask = create_bidirectional_mask(
             config=config, inputs_embeds=like, attention_mask=mask, encoder_hidden_states=states
         )
-    if is_pad_mask(mask):  # flash attention's. transformers would cut queries by it, too; bounds do not
+    if is_pad_mask(mask):  # It is flash attention's. transformers would leave out queries by it, too.
         return layout_by_bounds(target, beams, seen_keys(mask, implementation))
-    if by_bounds and mask is None and target.kept is not None:
+    if by_bounds and mask is None and target.kept is not None:  # (Bounds of queries alone do not suffice.)
         return layout_by_bounds(target, beams, KeptTokens.all_of(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
         # Eager attention and T5 hide by a finite number, as official classes do: over a source without real tokens, all
@@ -213,7 +215,7 @@ class TfmSourceCache(DynamicCache):
     these rows among themselves, which leaves this cache as it is. [`cache_of_both`] and `generate` make it."""
 
     beams = 1  # consecutive rows whose sources are equal: beams of `generate`, or a caller's rows
-    mask: torch.Tensor | None = None  # of the source, by which rows are equal
+    mask: torch.Tensor | None = None  # of the source, by which beams were counted
 
     def count_beams(self, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> None:
         """Counts, before anything is stored, how many consecutive rows have the same source."""
@@ -221,8 +223,8 @@ class TfmSourceCache(DynamicCache):
         if not is_learned and (attention_mask is None or is_pad_mask(attention_mask)):
             self.beams, self.mask = equal_rows(encoder_hidden_states, attention_mask), attention_mask
 
-    def follow_mask(self, mask: torch.Tensor | None) -> None:
-        """Shares no keys any longer if a later mask is not the one by which rows are equal."""
+    def expand_unless_equal(self, mask: torch.Tensor | None) -> None:
+        """Gives every row its own keys if a later mask is not the one by which beams were counted."""
         if self.beams == 1 or mask is self.mask:
             return
         if mask is None or self.mask is None or not torch.equal(mask, self.mask):

@@ -179,7 +179,8 @@ class TfmStack:
         return BaseModelOutputWithPastAndCrossAttentions(hidden_states, batch.cache if batch.returns_cache else None)
 
     def run(self, batch: Batch, source: tuple = (), **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
-        """As `run_kept`, with hidden states of the padded batch, zero where tokens were not kept."""
+        """As `run_kept`, with hidden states of the padded batch, zero where tokens were not kept. A decoder's `kwargs`
+        hold its caller's `position_ids`, too: in a graph, flash attention tells documents apart by them."""
         # (Else `config.return_dict=False` would make a tuple of the outputs.)
         outputs, kept = self.run_kept(batch, source, return_dict=True, **kwargs), batch.kept
         if kept is not None:
