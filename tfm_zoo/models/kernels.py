@@ -37,8 +37,6 @@ ALL_MASK_ATTENTION_FUNCTIONS.register("varlen", ALL_MASK_ATTENTION_FUNCTIONS["sd
 def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: torch.Tensor, dropout: float) -> Callable:
     """The function that a layer's attention calls: `attend`, which transformers has for this implementation, or one
     that is faster there; and around it, what the layout asks for. `query` is `(batch, heads, length, head_dim)`."""
-    if query.shape[0] == 0:
-        return attend_nothing
     if layout.mode == "by_bounds":
         is_varlen = module.config._attn_implementation == "varlen"
         return partial(attend_by_bounds, varlen_attention_forward if is_varlen else attend, layout)
@@ -123,27 +121,18 @@ def varlen_attention_forward(module, query, key, value, attention_mask: None, sc
 def eager_attention_forward(module, query, key, value, attention_mask, scaling, dropout=0.0, softcap=None, **kwargs):
     """Scaled dot-product attention written out (Vaswani et al. 2017, equation 1); returns its weights."""
     key, value = repeat_heads(module, key, value)
-    scores = soft_capped(query @ key.transpose(2, 3) * scaling, softcap)
+    scores = soft_capped((query * scaling) @ key.transpose(2, 3), softcap)
     if attention_mask is not None:
         scores = scores + attention_mask
-    weights = softmax(scores).to(query.dtype)
-    weights = F.dropout(weights, dropout, training=dropout > 0)
+    weights = scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float)).to(query.dtype)
+    if dropout:  # (A CPU's `F.dropout` keeps a number for each weight. This keeps a byte: whether it survives.)
+        weights, _ = torch.native_dropout(weights, dropout, train=True)
     return (weights @ value).transpose(1, 2).contiguous(), weights
-
-
-def attend_nothing(module, query, key, value, attention_mask, scaling, **kwargs):
-    """[`eager_attention_forward`] without a mask, for a batch without rows, which some kernels refuse."""
-    return eager_attention_forward(module, query, key, value, None, scaling)
 
 
 def soft_capped(scores: torch.Tensor, cap: float | None) -> torch.Tensor:
     """Scores, or logits, under a soft cap: they stay between `-cap` and `cap` (Gemma 2)."""
     return scores if cap is None else torch.tanh(scores / cap) * cap
-
-
-def softmax(scores: torch.Tensor) -> torch.Tensor:
-    """The softmax of scores, in float32 at least."""
-    return scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float))
 
 
 def repeat_heads(module: nn.Module, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -163,18 +152,14 @@ def cpu_attention_forward(module, query, key, value, attention_mask, scaling: fl
 
 def dropped_attention_forward(module, query, key, value, attention_mask, scaling: float, dropout: float, **kwargs):
     """Attention with dropout on a CPU, which has no fused kernel for it. Takes the masks of `"eager"` and `"sdpa"`."""
-    key, value = repeat_heads(module, key, value)
     if attention_mask is None and module.is_causal and query.shape[2] > 1:
         # transformers makes no mask for the first pass, although a static cache has more keys than queries.
         attention_mask = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).tril()
-    scores = (query * scaling) @ key.transpose(2, 3)
     if attention_mask is not None and attention_mask.dtype == torch.bool:
-        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
-    elif attention_mask is not None:
-        scores = scores + attention_mask.to(scores.dtype)
-    # (`F.dropout` would keep a number for each weight where this keeps a byte: whether it survives.)
-    weights, _ = torch.native_dropout(softmax(scores).to(value.dtype), dropout, train=True)
-    return (weights @ value).transpose(1, 2).contiguous(), None
+        hidden, attention_mask = ~attention_mask, torch.zeros_like(attention_mask, dtype=query.dtype)
+        attention_mask.masked_fill_(hidden, torch.finfo(query.dtype).min)
+    output, _ = eager_attention_forward(module, query, key, value, attention_mask, scaling, dropout)
+    return output, None
 
 
 def attend_apart(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
