@@ -210,8 +210,7 @@ class OfficialClass:
         return self.differs_at_padding and self.head.official.endswith(heads)
 
     def __str__(self) -> str:
-        prefix = f"{self.architecture.model_type}-" if self.architecture.variant_of else ""
-        return prefix + self.head.official
+        return (f"{self.architecture.model_type}-" if self.architecture.variant_of else "") + self.head.official
 
 
 OFFICIAL_CLASSES = [

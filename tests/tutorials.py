@@ -128,8 +128,7 @@ class BERT(nn.Module):
         self.pooler = nn.Linear(hidden, hidden)
 
     def forward(self, ids, segments, mask):
-        positions = torch.arange(ids.shape[1])
-        x = self.norm(self.token(ids) + self.position(positions) + self.segment(segments))
+        x = self.norm(self.token(ids) + self.position(torch.arange(ids.shape[1])) + self.segment(segments))
         for layer in self.layers:
             x = layer(x, mask[:, None, None])
         return x, self.pooler(x[:, 0]).tanh()

@@ -42,8 +42,7 @@ def test_a_growing_layer_holds_what_a_dynamic_one_does(change):
         getattr(layer, change)(*CHANGES[change])
     batch = 2 if its.keys is None else len(its.keys)
     for step in range(1, 100):
-        held = [layer.update(*states(1, step, batch)) for layer in (mine, its)]
-        assert all(map(torch.equal, *held))
+        assert all(map(torch.equal, *[layer.update(*states(1, step, batch)) for layer in (mine, its)]))
         assert torch.equal(mine.keys, its.keys) and torch.equal(mine.values, its.values)
         assert mine.get_seq_length() == its.get_seq_length()
     assert kept.equal(before)

@@ -40,8 +40,7 @@ def attention_by_definition(module: TfmAttention, hidden: torch.Tensor, mask: to
     weights = (F.elu(query) + 1) @ (F.elu(key) + 1).mT * mask[:, None, None]
     weights = weights.tril() if module.is_causal else weights
     totals = weights.sum(-1, keepdim=True)
-    attended = weights / totals.masked_fill(totals == 0, 1.0) @ value
-    return module.o_proj(attended.transpose(1, 2).flatten(2))
+    return module.o_proj((weights / totals.masked_fill(totals == 0, 1.0) @ value).transpose(1, 2).flatten(2))
 
 
 #: of padding; with lengths about those of chunks
@@ -55,8 +54,7 @@ def test_definition(causal):
     for mask in MASKS:
         hidden, results = torch.randn(*mask.shape, 32, requires_grad=True), []
         for output in (module(hidden, Layout(mask))[0], attention_by_definition(module, hidden, mask)):
-            gradients = torch.autograd.grad(output.square().sum(), [hidden, *module.parameters()])
-            results.append((output, gradients))
+            results.append((output, torch.autograd.grad(output.square().sum(), [hidden, *module.parameters()])))
         assert_same(*results, f"{tuple(mask.shape)}")
 
 

@@ -35,8 +35,7 @@ def test_vocabulary_loss(tokens):
     for bias, num_items in product((True, False), (None, 11, torch.tensor(11))):
         head = nn.Linear(16, 50, bias=bias)
         loss = vocabulary_loss(states, head, labels, num_items)
-        total = F.cross_entropy(head(states), labels, reduction="sum")
-        wanted = total / (tokens if num_items is None else 11)
+        wanted = F.cross_entropy(head(states), labels, reduction="sum") / (tokens if num_items is None else 11)
         results = [(each, torch.autograd.grad(each, [states, *head.parameters()])) for each in (loss, wanted)]
         assert_same(*results, f"bias={bias}, num_items={num_items!r}")
 

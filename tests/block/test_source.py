@@ -83,8 +83,7 @@ def test_rows_that_are_the_same():
     for rows, number in groups.items():
         states = torch.tensor([ord(row) for row in rows]).float()[:, None, None].expand(-1, 2, 4)
         assert equal_rows(states, None) == number, rows
-        other_mask = torch.ones(len(rows), 2).index_fill(0, torch.tensor([0]), 0)
-        assert equal_rows(states, other_mask) == 1, rows
+        assert equal_rows(states, torch.ones(len(rows), 2).index_fill(0, torch.tensor([0]), 0)) == 1, rows
 
 
 @pytest.mark.parametrize("across", [False, True], ids=["within sentences", "across sentences"])

@@ -46,8 +46,7 @@ def batch(side: str) -> dict[str, torch.Tensor]:
 def run(model, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The last hidden state at real positions, and every gradient of its sum of squares."""
     own = {f"decoder_{name}": value for name, value in inputs.items()} if model.config.is_encoder_decoder else {}
-    states = model(**inputs | own).last_hidden_state
-    real = states[inputs["attention_mask"] == 1]
+    real = model(**inputs | own).last_hidden_state[inputs["attention_mask"] == 1]
     real.square().sum().backward()
     grads = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
     return {"states": real.detach(), **grads}

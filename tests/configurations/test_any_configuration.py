@@ -133,8 +133,7 @@ def valid(family: type, fields: dict) -> dict:
         try:
             tiny_config(family, **fields)
         except (ValueError, StrictDataclassError) as error:
-            named = re.findall(r"(\w+)=", str(error))
-            del fields[next(name for name in named if name in fields)]
+            del fields[next(name for name in re.findall(r"(\w+)=", str(error)) if name in fields)]
         else:
             return fields
 
@@ -160,8 +159,7 @@ def make_batch(head: type, fields: dict, side: str, labels: bool = False) -> dic
     batch = ragged_batch(head, side, labels=labels)
     if head is tfm_zoo.TfmEncoderDecoderForSequenceClassification and not fields["share_encoder_decoder_embeddings"]:
         batch["decoder_input_ids"] = batch["input_ids"]
-    segments = (batch["input_ids"] % 2).clamp(max=max(fields.get("type_vocab_size", 2) - 1, 0))
-    return batch | {"token_type_ids": segments}
+    return batch | {"token_type_ids": (batch["input_ids"] % 2).clamp(max=max(fields.get("type_vocab_size", 2) - 1, 0))}
 
 
 def read(outputs, mask: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -30,8 +30,7 @@ def test_peak(kind, tmp_path):
     del model
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before = resident("VmRSS")
-    zoo = from_official(tmp_path)
-    assert sum(parameter.nbytes for parameter in zoo.parameters()) > 0.9 * size > 180e6
+    assert sum(parameter.nbytes for parameter in from_official(tmp_path).parameters()) > 0.9 * size > 180e6
     assert resident("VmHWM") - before <= 1.5 * size
 
 

@@ -64,8 +64,7 @@ def test_words():
     """Free of turns of phrase that readers stumbled over."""
     found = {str(document): tics(document.text) for document in DOCUMENTS}
     for path in CODE:
-        texts = words_of(path.read_text("utf-8"))
-        found[str(path.relative_to(ROOT))] = [tic for text in texts for tic in tics(text)]
+        found[str(path.relative_to(ROOT))] = [tic for text in words_of(path.read_text("utf-8")) for tic in tics(text)]
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
 
 

@@ -23,8 +23,7 @@ MASK[0, :2] = 0  # at the left, as a decoder's
 def train(model: nn.Module, batch: dict | None = None, learning_rate: float = 2.0) -> list[float]:
     """Losses of a few steps."""
     if batch is None:
-        by_token = model.get_base_model().can_generate()
-        labels = IDS.where(MASK == 1, -100) if by_token else torch.tensor([0, 1, 2])
+        labels = IDS.where(MASK == 1, -100) if model.get_base_model().can_generate() else torch.tensor([0, 1, 2])
         batch = {"input_ids": IDS, "attention_mask": MASK, "labels": labels}
     optimizer = torch.optim.SGD([weight for weight in model.parameters() if weight.requires_grad], lr=learning_rate)
     losses = []

@@ -44,8 +44,7 @@ def engine_attention(module, query, key, value, attention_mask, scaling, attenti
     """As an engine's: it knows where each sequence ends, takes no mask, and returns `(tokens, heads * head_dim)`."""
     assert attention_mask is None
     assert attention_instances[module.layer_idx] == module.layer_idx, "a caller's keyword argument reaches attention"
-    groups = query.shape[1] // key.shape[1]
-    key, value = (states.repeat_interleave(groups, dim=1) for states in (key, value))
+    key, value = (states.repeat_interleave(query.shape[1] // key.shape[1], dim=1) for states in (key, value))
     sequences = zip(*(states.split(LENGTHS, dim=2) for states in (query, key, value)), strict=True)
     outputs = [F.scaled_dot_product_attention(*parts, is_causal=module.is_causal, scale=scaling) for parts in sequences]
     return torch.cat(outputs, dim=2)[0].transpose(0, 1).flatten(1), None

@@ -55,8 +55,7 @@ def convert(name: str, folder: Path, fields: dict) -> tuple[PreTrainedModel, str
         saved.save_pretrained(folder / "zoo")
     exported = CliRunner().invoke(app, ["export", "--for-engines", str(folder / "zoo"), str(folder / "official")])
     assert exported.exit_code == 0, exported.output
-    converter = ctranslate2.converters.TransformersConverter(str(folder / "official"))
-    return model, converter.convert(str(folder / "engine"))
+    return model, ctranslate2.converters.TransformersConverter(str(folder / "official")).convert(str(folder / "engine"))
 
 
 def words(ids: list[int]) -> list[str]:

@@ -69,8 +69,7 @@ def with_and_without_padding(pair: Pair) -> Iterator[bool]:
 def settings_of(official_class: OfficialClass) -> list[tuple[str, str]]:
     """The attention, and the side of padding: all for what is new, and half as many for a known part, stack or head."""
     settings = [("sdpa", "right"), ("eager", "left"), ("sdpa", "left"), ("eager", "right")]
-    known_parts = official_class.has_common_head + official_class.is_later
-    return settings[: 4 // 2**known_parts]
+    return settings[: 4 // 2 ** (official_class.has_common_head + official_class.is_later)]
 
 
 @pytest.fixture(scope="module", params=distinct(), ids=str)

@@ -33,8 +33,7 @@ def test_it_makes_logits_of_pooled_states(pooling):
         base.load_state_dict(model.model.state_dict(), strict=False)
         states, real = base(**batch).last_hidden_state, batch["attention_mask"].unsqueeze(-1)
         if pooling == "attention":
-            scores = states @ model.model.pooler_query.weight.T
-            real = scores.masked_fill(real == 0, -torch.inf).softmax(dim=1)
+            real = (states @ model.model.pooler_query.weight.T).masked_fill(real == 0, -torch.inf).softmax(dim=1)
         pooled = states[:, 0] if pooling == "cls" else (states * real).sum(1) / real.sum(1)
         logits = model(**batch).logits
         for given in (pooled, pooled.unsqueeze(1)):  # as vLLM calls it

@@ -52,8 +52,7 @@ def test_embeddings_stand_in_for_ids(head):
     if head is tfm_zoo.TfmGPTForSequenceClassification:  # which finds the last one; without a mask all are real
         assert_same(model(inputs_embeds=batch["inputs_embeds"][WHOLE]).logits, wanted.logits[WHOLE])
     if "decoder_input_ids" in batch:
-        embed = model.base_model.decoder.get_input_embeddings()
-        batch["decoder_inputs_embeds"] = embed(batch.pop("decoder_input_ids"))
+        batch["decoder_inputs_embeds"] = model.base_model.decoder.get_input_embeddings()(batch.pop("decoder_input_ids"))
         assert_same(dict(model(**batch)), dict(wanted))
 
 

@@ -43,8 +43,7 @@ def assert_near(model, packed_model, batch: dict, dtype: str) -> None:
     exact, rounded = copy.deepcopy(model).double(), copy.deepcopy(model)
     if dtype == "bfloat16":
         rounded = rounded.bfloat16()
-    one_place = torch.finfo(rounded.dtype).eps
-    bound = max(BOUNDS.get(dtype, 0), 1.5 * distance(exact, rounded, batch) + one_place)
+    bound = max(BOUNDS.get(dtype, 0), 1.5 * distance(exact, rounded, batch) + torch.finfo(rounded.dtype).eps)
     assert distance(exact, packed_model, batch) <= bound
 
 

@@ -34,8 +34,7 @@ class Graph(nn.Module):
         self.model, self.names = model, names
 
     def forward(self, *inputs):
-        outputs = self.model(**dict(zip(NAMES, inputs, strict=True)))
-        return tuple(outputs[name] for name in self.names)
+        return tuple(self.model(**dict(zip(NAMES, inputs, strict=True)))[name] for name in self.names)
 
     def exported(self, file: Path) -> Path:
         example = tuple(torch.ones(2, 7, dtype=torch.long) for _ in NAMES)

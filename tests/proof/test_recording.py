@@ -115,8 +115,7 @@ def test_settings_are_found_by_trying(models, dump, changes, said):
 def test_a_model_that_does_not_write_them(models, dump, tmp_path):
     """It is refused, and nothing is written. What comes near is named."""
     long = [" ".join(texts()[:9]), *texts()[1:]]
-    vectors = Encoder.load(str(models / "roberta")).vectors(long, READING)
-    file = dump(None, text=long, embedding=[*vectors])
+    file = dump(None, text=long, embedding=[*Encoder.load(str(models / "roberta")).vectors(long, READING)])
     assert "bert does not write these vectors: least cosine" in recorded(models / "bert", file, code=1)
     assert not [*tmp_path.glob("*.json")]
     save(tmp_path / "wide", hidden_size=64)

@@ -261,8 +261,7 @@ def texts(tmp_path_factory) -> Path:
 def recipes(rows, checkpoint, pairs, documents, texts, tmp_path_factory) -> dict[str, Recipe]:
     """Each recipe by its task, with a tiny model and data that it learns."""
     few = {"logging_steps": 1, "num_train_epochs": 1}
-    folder = tmp_path_factory.mktemp("reviews")
-    reviews = written(folder, "csv", train=rows[:61], validation=rows[61:])
+    reviews = written(tmp_path_factory.mktemp("reviews"), "csv", train=rows[:61], validation=rows[61:])
     classification = few | {"model_name_or_path": checkpoint, "learning_rate": 1e-3, "num_train_epochs": 2}
     named = reviews | {"text_column_name": "review", "label_column_name": "stars"}
     found = {"classification": Recipe("finetune_classification", classification | named)}

@@ -49,8 +49,7 @@ def test_a_prefix_stays_with_the_model(recipe, pairs, tmp_path, capsys, model_cl
     test_rows = rows_of(pairs / "test.json")
     options = MARIAN | {"model_class": model_class, "max_train_steps": 8, "num_beams": 1}
     loop, folder = recipe("translation").prepare(source_prefix="e d c: ", **options), tmp_path / "run"
-    first = loop.task.tokenizer(f"e d c: {test_rows[0]['en']}")["input_ids"]
-    assert loop.task.splits["test"][0]["input_ids"] == first
+    assert loop.task.splits["test"][0]["input_ids"] == loop.task.tokenizer(f"e d c: {test_rows[0]['en']}")["input_ids"]
     train(loop)
     lines = (folder / "generated_predictions.txt").read_text().splitlines()
     assert translated(folder, [row["en"] for row in test_rows[:5]], capsys) == lines[:5]

@@ -124,8 +124,7 @@ def two(jobs, one, tmp_path_factory) -> dict[str, Path]:
 def test_the_losses_of_one_process(engine, one, two):
     """The last model's after it was resumed."""
     for name in {*NAMES[engine]} - {"bf16"}:
-        numbers = [TrainState.read(folder / name).identity["num_processes"] for folder in (one, two[engine])]
-        assert numbers == [1, 2]
+        assert [TrainState.read(folder / name).identity["num_processes"] for folder in (one, two[engine])] == [1, 2]
         logs = [log_of(folder / name) for folder in (two[engine], one)]  # a sharded model draws no samples
         same_history(*([entry for entry in log if "samples" not in entry] for log in logs))
 

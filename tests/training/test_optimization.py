@@ -53,8 +53,7 @@ def test_schedules_by_name(name):
 
 def test_arguments_of_a_schedule(loop):
     def factors(**values) -> list[float]:
-        schedule = loop(max_train_steps=8, warmup_steps=0, **values).scheduler
-        return [schedule.lr_lambdas[0](step) for step in range(9)]
+        return [loop(max_train_steps=8, warmup_steps=0, **values).scheduler.lr_lambdas[0](step) for step in range(9)]
 
     restarts = factors(lr_scheduler_type="cosine_with_restarts", lr_scheduler_kwargs='{"num_cycles": 2}')
     assert (restarts[4], factors(lr_scheduler_type="cosine_with_restarts")[4]) == pytest.approx((1, 0.5))
@@ -113,8 +112,7 @@ def test_the_loss_of_smoothed_labels_equals_its_definition(epsilon):
     ids=str,
 )
 def test_names_that_are_frozen(patterns, frozen, refused):
-    is_tied = "embed_tokens" in frozen
-    model = tiny_model(tfm_zoo.TfmGPTForCausalLM) if is_tied else classifier(num_hidden_layers=11)
+    model = tiny_model(tfm_zoo.TfmGPTForCausalLM) if "embed_tokens" in frozen else classifier(num_hidden_layers=11)
     with pytest.raises(ValueError, match=refused) if refused else nullcontext():
         freeze(model, patterns)
         learns = {name: parameter.requires_grad for name, parameter in model.named_parameters()}

@@ -60,8 +60,7 @@ def test_a_byte_order_mark_is_no_text(tmp_path, kind, streaming):
         WRITERS[kind](Dataset.from_dict({"text": cells}), path)
     path.write_text(path.read_text("utf-8"), "utf-8-sig")
     for whole_up_to in (0, 1 << 20):
-        rows = rows_of_files([path], "a file", streaming, "line", whole_up_to)
-        assert [row["text"] for row in rows] == cells
+        assert [row["text"] for row in rows_of_files([path], "a file", streaming, "line", whole_up_to)] == cells
 
 
 @pytest.mark.parametrize("name", ["validation_matched", "val", "dev"])
@@ -243,8 +242,7 @@ def test_windows_and_their_answers(tmp_path, monkeypatch):
     # A question is not cut. It comes first, and padding last, whatever the tokenizer's side was.
     tokenizer.padding_side, tokenizer.pad_token, tokenizer.eos_token = "left", None, "[SEP]"
     monkeypatch.setattr(question_answering, "model_with_labels", lambda *_: (None, tokenizer))
-    long = question("b", 2) | {"question": "q " * 70}
-    questions, args = questions_of(tmp_path, *[long] * 20, max_seq_length=80)
+    questions, args = questions_of(tmp_path, *[question("b", 2) | {"question": "q " * 70}] * 20, max_seq_length=80)
     window = questions.encode(args, *question_answering.build_answerer(args, questions))["train"][0]
     assert tokenizer.pad_token == "[SEP]" and window["start_positions"] == 1 + 70 + 1 + 1
     with pytest.raises(ValueError, match="max_seq_len=60 leaves no room for the context"):

@@ -54,8 +54,7 @@ def opened(browser, tmp_path):
 def drawn(page: Page) -> torch.Tensor:
     """The weights of the large map, read off its colours by the legend, from 0 at its left to 1 at its right."""
     colours = {name: torch.tensor(values).float() for name, values in page.evaluate(DRAWN).items()}
-    nearest = torch.cdist(colours["cells"], colours["legend"]).argmin(dim=1)
-    return (nearest / (len(colours["legend"]) - 1)) ** 2
+    return (torch.cdist(colours["cells"], colours["legend"]).argmin(dim=1) / (len(colours["legend"]) - 1)) ** 2
 
 
 def test_any_layer_head_and_kind(opened, tokenizer):
