@@ -72,7 +72,7 @@ def equal_share(config: Any) -> int:
 
 @dataclass(repr=False)  # that of transformers shows it as JSON
 class LogitFields:
-    """What families have whose logits may follow further layers."""
+    """Fields of families that may have layers before the projection onto the vocabulary."""
 
     lm_head_transform: bool = False  # a dense layer, activation and norm before the projection onto the vocabulary
     lm_head_act: str | None = Follows("hidden_act")  # of that layer
@@ -81,7 +81,7 @@ class LogitFields:
 
 @dataclass(repr=False)
 class WriterFields:
-    """What families have that write one token after the other."""
+    """Fields of families that generate text."""
 
     logit_scale: float | int = 1.0  # what logits, but not their bias, are multiplied by (T5)
     final_logit_softcapping: float | int | None = None  # logits become `cap * tanh(logits / cap)` (Gemma 2)
@@ -260,7 +260,8 @@ class TfmConfig(PreTrainedConfig):
             self.rope_parameters.pop("rope_theta", None)
         self.auto_map = self.full_auto_map()
         self.validate_fields()
-        # A field that is given what follows anyway goes on following the other field: so it does once it is loaded.
+        # A value that follows from another field anyway is stored as `None`: it changes with the other field, here and
+        # in a saved file.
         vars(self).update({name: None for name in self.following_fields if not self.is_chosen(name)})
 
     def validate_fields(self) -> None:

@@ -149,9 +149,9 @@ def find_layouts(
 def padded_layout(
     stack, like: torch.Tensor, layer_type: str, mask: object, documents=None, in_blocks: bool = True, **mask_options
 ) -> Layout:
-    """Who attends to whom in a padded batch, in the layers of one type, by a mask [`as_attention_reads`]. `in_blocks`:
-    attention may run in blocks, since no positions come before. `mask_options`: what transformers' mask functions take
-    besides, such as a decoder's cache."""
+    """Who attends to whom in a padded batch, in the layers of one type, by a mask that [`as_attention_reads`] gave.
+    `in_blocks`: attention may run in blocks, since no positions come before. `mask_options`: what transformers' mask
+    functions take besides, such as a decoder's cache."""
     config, make = stack.config, MASKS[layer_type][stack.is_causal]
     if documents is not None:
         # (In a graph nothing is raised: documents are always numbered there, even a single one.)
