@@ -19,8 +19,7 @@ from transformers.utils import ModelOutput
 IGNORED = -100  # the label of a position without one
 FROM_5_24 = hasattr(ModelOutput, "past_key_values")  # there, this old name of a cache is a property
 CACHE = "cache" if FROM_5_24 else "past_key_values"  # the name of a cache in transformers
-#: the option that holds a paged cache, which keeps documents apart itself. From 5.24 on, others have this name, too:
-#: `take_cache` removes them first
+#: the option that holds a paged cache. (From 5.24 on a `Cache` has this name, too: `take_cache` removes it first.)
 PAGED_CACHE = "cache"
 
 
@@ -60,7 +59,7 @@ class KeptTokens(NamedTuple):
             documents: [`documents_of`] the batch. Each is a sequence then; else each row is one.
             shows_all: if all tokens are needed, returns [`all_of`] them instead of `None`.
         """
-        if is_traced(needed if documents is None else documents):  # (documents were numbered by the same mask)
+        if is_traced(needed if documents is None else documents):  # (which positions made, too)
             return None
         needed, (rows, length) = needed.bool(), needed.shape
         counts = needed.sum(dim=1)
@@ -134,6 +133,7 @@ class Layout(NamedTuple):
     mode: Literal["whole", "restored", "apart", "by_bounds"] = "whole"
     queries: KeptTokens | None = None  # where they stand end to end in one row. `None`: they are padded
     keys: KeptTokens | None = None  # the same of keys
+    keys_are_padded: bool = False  # whether the keys that attention "by_bounds" gets are still `(batch, length)`
     #: of positions, `(batch, heads, queries, keys)`, which flex attention adds to scores; else the mask holds it
     bias: torch.Tensor | None = None
     masks: list[torch.Tensor] | None = None  # where attention runs "apart", the part of the mask of each sequence

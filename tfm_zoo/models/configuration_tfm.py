@@ -46,7 +46,9 @@ class Stored:
         self.name = name
 
     def __get__(self, config: Any, owner: type | None = None) -> Any:
-        return None if config is None else self.read(config, vars(config).get(self.name))  # of the class: its default
+        return (
+            None if config is None else self.read(config, vars(config).get(self.name))
+        )  # (a class shows its default, `None`)
 
     def __set__(self, config: Any, value: Any) -> None:
         vars(config)[self.name] = value

@@ -52,7 +52,7 @@ class TfmEncoderDecoderConfig(WriterFields, TfmConfig):
     bos_token_id: int | None = 1
     eos_token_id: int | list[int] | None = 2
     is_encoder_decoder: bool = True
-    # The layers of a stack are alike: a list may only say what follows anyway.
+    # The layers of a stack are alike. (A list that says so is accepted.)
     layer_types: ClassVar[list[str]]
     no_rope_layers: ClassVar[list[int]] = Follows(
         lambda config: [1] * max(config.num_hidden_layers, config.decoder_layers)

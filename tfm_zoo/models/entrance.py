@@ -61,7 +61,7 @@ def encoder_batch(
     if mask is None and documents is None and needs_no_mask_but_for_padding(stack, given):
         return Batch(tokens, dict.fromkeys(stack.layer_types, EVERYTHING))
     if kept is not None:
-        # Restored hidden states are copies, and the loss is not computed from them: they would get no gradient.
+        # Restored hidden states are copies, which no gradient reaches (`retain_grad`).
         is_copied = torch.is_grad_enabled() and asks_for(stack.config, options, "output_hidden_states")
         # A bias of positions is made for whole rows: those that hold several documents stay whole.
         is_biased = documents is not None and stack.position_bias is not None
@@ -72,8 +72,8 @@ def encoder_batch(
 
 
 def known_padding(mask: object, documents, read_positions) -> tuple[object, KeptTokens | None]:
-    """Returns the mask, or `None` if it surely hides no padding; and the computed tokens, or `None` if all are. A CPU
-    first asks whether all is real, which is faster than a count. Another device is waited for once, for lengths."""
+    """Returns the mask, `None` if nothing is padding; and the tokens to compute, `None` for all of them. A CPU first
+    asks whether all is real, which is faster than a count. Another device is waited for once, for lengths."""
     if documents is None and not is_pad_mask(mask):
         return mask, None
     if documents is None and is_readable(mask) and mask.all():
@@ -155,7 +155,7 @@ def padded_layout(
     config, make = stack.config, MASKS[layer_type][stack.is_causal]
     if documents is not None:
         # (In a graph nothing is raised: documents are always numbered there, even a single one.)
-        if "flash" in config._attn_implementation and not (config.has_position_bias or is_traced(documents)):
+        if "flash" in config._attn_implementation and not is_traced(documents):
             raise ValueError(
                 "position_ids begin anew within a row: choose sdpa. Flash attention takes it only where padding is left"
                 " out: not with hooks, outputs of layers, labels there, scaled rotary positions or skip_padding=False."

@@ -25,7 +25,6 @@ class WithHead:
 
     model_class: type[nn.Module]
     model_options: dict[str, bool] = {}
-    check_labels = staticmethod(check_labels)
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -85,7 +84,7 @@ class TfmPredictionHead(nn.Module):
 
     def __init__(self, config, width: int):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, width, bias=config.classifier_bias)  # (the field is for both)
+        self.dense = nn.Linear(config.hidden_size, width, bias=config.classifier_bias)  # (it is of all such layers)
         self.act_fn = ACT2FN[config.lm_head_act]
         self.norm = make_norm(config, width)
 
@@ -128,13 +127,13 @@ class SequenceClassification:
         problem = self.config.problem_type or ("multi_label_classification" if is_float and classes > 1 else None)
         if problem == "multi_label_classification":
             others = "one class of each is an integer (labels.long()), and values need problem_type='regression'"
-            self.check_labels(labels, (*batch, classes), inputs=f"(batch, num_labels) for marks of classes: {others}")
+            check_labels(labels, (*batch, classes), inputs=f"(batch, num_labels) for marks of classes: {others}")
             check_values("labels", None if is_float else labels, 2, f"the two marks of {problem}")
         elif is_float or problem == "regression" or classes == 1:
-            self.check_labels(labels, batch)
+            check_labels(labels, batch)
         else:
             several = "the inputs (for several classes of each, set problem_type='multi_label_classification')"
-            self.check_labels(labels, batch, classes, inputs=several)
+            check_labels(labels, batch, classes, inputs=several)
 
 
 class TokenClassification:
@@ -162,7 +161,7 @@ class TokenClassification:
         """Gives `logits` `(batch, length, num_labels)`, and the loss of labels `(batch, length)`, -100 where there is
         nothing to predict; inputs as for the base model. `num_items_in_batch`: labelled tokens of the whole optimizer
         step, which divide the summed loss."""
-        self.check_labels(labels, given_in(inputs).shape[:2], self.config.num_labels)
+        check_labels(labels, given_in(inputs).shape[:2], self.config.num_labels)
         read = None if self.reads_behind_labels and not self.training else labelled(labels)
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states, loss = self.dropout(self.head(outputs.last_hidden_state)), None
@@ -198,7 +197,7 @@ class QuestionAnswering:
         base model. Without a loss, an encoder with `skip_padding` gives the lowest number at padding."""
         given, mask = self.searched(inputs), inputs["attention_mask"]
         for name, each in (("start_positions", start_positions), ("end_positions", end_positions)):
-            self.check_labels(each, given.shape[:1], name=name)
+            check_labels(each, given.shape[:1], name=name)
         is_whole = self.reads_padding or (start_positions is not None and end_positions is not None)
         read = given.new_ones(given.shape[:2], dtype=torch.bool) if is_whole else None
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)

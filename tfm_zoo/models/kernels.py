@@ -66,7 +66,7 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
 
 def cpu_kernel(module: nn.Module, query: torch.Tensor, dropout: float) -> Callable:
     """What a CPU runs for `"sdpa"`: the zoo's functions. What is compiled or exported keeps that of transformers, but
-    not for one query with grouped heads, for which that would repeat the keys."""
+    not for one query with grouped heads, for which that would repeat the keys (as ours does with dropout)."""
     is_compiled = torch.compiler.is_compiling() or torch.jit.is_tracing()
     is_grouped_step = module.num_key_value_groups > 1 and query.shape[2] <= 1
     if is_compiled and (dropout or not is_grouped_step):
@@ -168,7 +168,7 @@ def attend_apart(attend: Callable, layout: Layout, module, query, key, value, at
     kept, masks = layout.queries, layout.masks
     if layout.window is not None:  # [`attend_in_blocks`] takes places instead of a mask
         masks = (kept.indices % kept.shape[1])[None].split(kept.lengths, dim=1)
-    # (Not with dropout, whose random numbers would come in another order, nor in a graph, which is for all lengths.)
+    # Each runs alone with dropout, whose random numbers would come in another order, and in a graph for all lengths.
     alone = masks or kwargs.get("dropout") or torch.compiler.is_compiling()
     runs = [(n, 1) for n in kept.lengths] if alone else [(n, len([*alike])) for n, alike in groupby(kept.lengths)]
     sizes, outputs = [length * count for length, count in runs], []
@@ -185,7 +185,7 @@ def attend_by_bounds(attend: Callable, layout: Layout, module, query, key, value
     """Calls a kernel once for all sequences, laid end to end, with the bounds of each."""
     for side, kept in (("q", layout.queries), ("k", layout.keys)):
         kwargs[f"cu_seq_lens_{side}"], kwargs[f"max_length_{side}"] = kept.bounds, max(kept.lengths)
-    if (key.shape[0], key.shape[2]) == layout.keys.shape:  # a source's are padded in a cache, or where it has hooks
+    if layout.keys_are_padded:
         key, value = (layout.keys.keep(heads.transpose(1, 2)).transpose(1, 2) for heads in (key, value))
     return attend(module, query, key, value, None, **kwargs)
 

@@ -91,7 +91,7 @@ class TfmAttention(nn.Module):
         layer_idx: the layer's number, by which it finds its part of a cache.
         layer_type: `"full_attention"`, `"sliding_attention"` or `"linear_attention"`.
         is_causal: whether a position sees only itself and those before it.
-        stack_config: gives sizes, in an encoder-decoder those of the stack. (Not stored: a copy would not follow.)
+        stack_config: gives sizes, in an encoder-decoder those of the stack. (Not stored: see `add_stack`.)
     """
 
     attend_biased = None  # DeBERTa's: calls a kernel with a bias of scores that follows from queries and keys
@@ -147,7 +147,7 @@ class TfmAttention(nn.Module):
             kwargs["state"] = past_key_values.layers[self.layer_idx]
         elif past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)  # (such as `TfmGrowingLayer.update`)
-        elif FROM_5_24 and kwargs.get(PAGED_CACHE) is not None:  # (before, transformers' kernels write to it)
+        elif FROM_5_24 and kwargs.get(PAGED_CACHE) is not None:  # (in earlier releases, kernels write to it)
             key, value = kwargs.pop(PAGED_CACHE).update(key, value, self.layer_idx, kwargs=kwargs)
 
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)

@@ -103,13 +103,13 @@ class ChunkedLoss(torch.autograd.Function):
             with torch.enable_grad():
                 part = part.detach().requires_grad_()
                 logits = soft_capped(lm_head(part), softcap)
-            # (`.float()` may copy nothing: then `logits` are overwritten. No backward pass reads them.)
+            # (Where `.float()` copies nothing, this overwrites `logits`, which no backward pass reads.)
             loss, of_logits = loss_and_gradient(logits.detach().float(), targets)
             total += loss
             of_part, *new = torch.autograd.grad(logits, (part, *learned), of_logits.to(logits), allow_unused=True)
             state_gradients.append(of_part)
             pairs = zip(parameter_gradients, new, strict=True)
-            parameter_gradients = [each if total is None else total.add_(each) for total, each in pairs]
+            parameter_gradients = [each if so_far is None else so_far.add_(each) for so_far, each in pairs]
             del new, pairs  # or they would stand beside those of the next chunk
         ctx.gradients = [torch.cat(state_gradients), *parameter_gradients]
         return total

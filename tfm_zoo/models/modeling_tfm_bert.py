@@ -16,7 +16,7 @@ from .configuration_tfm import ENGINES
 from .configuration_tfm_bert import TfmBertConfig
 from .entrance import encoder_batch
 from .heads import Inputs, QuestionAnswering, SequenceClassification, TfmPredictionHead, TokenClassification, WithHead
-from .inputs import check_tensor, given_in, one_of
+from .inputs import check_labels, check_tensor, given_in, one_of
 from .layers import make_norm
 from .losses import VOCABULARY, makes_logits, vocabulary_outputs
 from .pretrained import TfmPreTrainedModel
@@ -187,7 +187,7 @@ class TfmBertForMultipleChoice(TfmBertHead):
         name, width = ("inputs_embeds", ", embedding_size") if ids is None else ("input_ids", "")
         if given.dim() != (4 if ids is None else 3):
             raise ValueError(f"{name} of shape {tuple(given.shape)} should be (batch, choices, length{width}).")
-        self.check_labels(labels, given.shape[:1], given.shape[1], "the choices")
+        check_labels(labels, given.shape[:1], given.shape[1], "the choices")
         for name, each in inputs.items():
             check_tensor(name, each)
         rows = {name: each if each is None else each.flatten(0, 1) for name, each in inputs.items()}
@@ -211,7 +211,7 @@ class TfmBertForNextSentencePrediction(TfmBertHead):
     def forward(self, inputs: Inputs, labels: torch.LongTensor | None = None, **kwargs) -> ModelOutput:
         """Gives `logits` `(batch, 2)`, and the loss of `labels` `(batch,)`, 0 where the second segment continues the
         first, 1 where it does not; inputs as for [`TfmBertModel`]."""
-        self.check_labels(labels, given_in(inputs).shape[:1], 2, "the two classes")
+        check_labels(labels, given_in(inputs).shape[:1], 2, "the two classes")
         outputs = self.model(**inputs, return_dict=True, **kwargs)
         logits = self.seq_relationship(outputs.pooler_output)
         loss = None if labels is None else F.cross_entropy(logits, labels.view(-1))
@@ -258,7 +258,7 @@ class TfmBertForMaskedLM(TfmBertHead):
     def predict(self, inputs: Inputs, labels, return_logits: bool | None, num_items=None, **kwargs) -> tuple:
         """The encoder's outputs, and the loss and the logits of the vocabulary. Logits are made of real tokens, even if
         a hook on a layer sees padding; but of all tokens if a hook on the head sees them, or if padding has a label."""
-        self.check_labels(labels, given_in(inputs).shape[:2], self.config.vocab_size, VOCABULARY)
+        check_labels(labels, given_in(inputs).shape[:2], self.config.vocab_size, VOCABULARY)
         # (An encoder computes all real tokens, whatever is read. A label at padding makes it compute padding, too.)
         read, mask, to_project = labelled(labels), inputs["attention_mask"], None
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
@@ -285,7 +285,7 @@ class TfmBertForReplacedTokenDetection(TfmBertHead):
     def forward(self, inputs: Inputs, labels: torch.LongTensor | None = None, **kwargs) -> ModelOutput:
         """Gives `logits` `(batch, length)`, above 0 where a token looks replaced, and the loss of `labels` of this
         shape (1 where it was, 0 where not; -100 and padding do not count); inputs as for [`TfmBertModel`]."""
-        self.check_labels(labels, given_in(inputs).shape[:2], 2, "the two classes")
+        check_labels(labels, given_in(inputs).shape[:2], 2, "the two classes")
         outputs, mask = self.model(**inputs, return_dict=True, **kwargs), inputs["attention_mask"]
         logits = self.detector(outputs.last_hidden_state).squeeze(-1)
         loss = None
@@ -323,7 +323,7 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
         of the two losses: of `labels`, as for [`TfmBertForMaskedLM`], and of `next_sentence_label`, as the labels of
         [`TfmBertForNextSentencePrediction`]; inputs as for [`TfmBertModel`]."""
         rows = given_in(inputs).shape[:1]
-        self.check_labels(next_sentence_label, rows, 2, "the two classes", name="next_sentence_label")
+        check_labels(next_sentence_label, rows, 2, "the two classes", name="next_sentence_label")
         outputs, loss, prediction_logits = self.predict(inputs, labels, return_logits, **kwargs)
         logits = self.seq_relationship(self.dropout(outputs.pooler_output))
         if next_sentence_label is not None:

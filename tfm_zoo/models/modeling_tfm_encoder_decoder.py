@@ -19,7 +19,7 @@ from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .decoder_entrance import decoder_batch
 from .entrance import encoder_batch
 from .heads import Inputs, QuestionAnswering, SequenceClassification, TokenClassification, WithHead, takes_inputs_of
-from .inputs import check_tensor, given_in, one_of
+from .inputs import check_labels, check_tensor, given_in, one_of
 from .kernels import choose_kernel, eager_attention_forward
 from .layers import TfmAttention, TfmLayer, multiplier, norm_heads
 from .losses import makes_logits, states_to_read, vocabulary_outputs
@@ -145,8 +145,8 @@ class TfmCrossAttention(TfmAttention):
                 both_caches.is_updated[self.layer_idx] = True
 
         query, (rows, length, _) = self.q_proj(hidden_states), hidden_states.shape
-        # Beams of a sentence share its row of keys. In mode "whole", their queries lie in one row, too, end to end: of
-        # 4 beams, `(4, 1, width)` becomes `(1, 4, width)`. In the other modes, one row holds all queries.
+        # 4 beams of a sentence share one row of keys. In mode "whole", their queries `(4, 1, width)` become one row, too,
+        # `(1, 4, width)`. In other modes, all queries of the batch are in one row.
         query_rows = key.shape[0] if layout.mode == "whole" else 1
         queries_per_row = max(rows, 1) // max(query_rows, 1) * length  # (not -1, which an empty batch leaves open)
         width = query.shape[-1]  # tensor parallelism leaves some of the heads to other processes
@@ -334,7 +334,9 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
     """The encoder and the decoder with a projection onto the target's vocabulary, by default tied to its embeddings."""
 
     reads_target = True
-    _tied_weights_keys = {"lm_head.weight": f"model.{TARGET_TABLE}"}
+    _tied_weights_keys = {
+        "lm_head.weight": f"model.{TARGET_TABLE}"
+    }  # of the class, for converters; a model has its own
     _tp_plan = {"lm_head": "colwise_rep"}
     head_fields = ("lm_head_bias", "logit_scale", "final_logit_softcapping", "final_logits_bias")
 
@@ -372,7 +374,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
                 inputs["decoder_input_ids"] = self.prepare_decoder_input_ids_from_labels(labels)
             shape, classes = given_in(inputs, "decoder_").shape[:2], self.config.decoder_vocab_size
             table = "the vocabulary (decoder_vocab_size)"
-            self.check_labels(labels, shape, classes, table, inputs="the decoder's inputs")
+            check_labels(labels, shape, classes, table, inputs="the decoder's inputs")
             inputs["use_cache"] = False  # whatever the caller says, as in official classes of this family
         read = states_to_read(labelled(labels), with_logits)
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)

@@ -18,7 +18,7 @@ from .counted_alibi import CountedLayouts, TfmCountedAlibi
 from .decoder_entrance import decoder_batch
 from .experts import TfmExperts, TfmRouter, TfmSparseMLP, load_balancing_loss
 from .heads import Inputs, QuestionAnswering, SequenceClassification, TfmPredictionHead, TokenClassification, WithHead
-from .inputs import given_in, one_of
+from .inputs import check_labels, given_in, one_of
 from .layers import multiplier
 from .losses import VOCABULARY, makes_logits, states_to_read, vocabulary_outputs
 from .pretrained import TfmPreTrainedModel
@@ -167,10 +167,10 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         targets, read = kwargs.pop("shift_labels", None), None
         if labels is not None or targets is not None:
             shape, name = given_in(inputs).shape[:2], "labels" if targets is None else "shift_labels"
-            self.check_labels(labels, shape)  # (values are checked behind the shift)
+            check_labels(labels, shape)  # (values are checked behind the shift)
             targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if targets is None else targets
-            self.check_labels(targets, shape, self.config.vocab_size, VOCABULARY, name=name)
-            # A label's own position is read, too: else a batch without padding would be copied to save one token a row.
+            check_labels(targets, shape, self.config.vocab_size, VOCABULARY, name=name)
+            # A label's own position is read, too: to save a token a row is not worth a copy of the batch.
             read = labelled(targets) if labels is None else labelled(targets) | labelled(labels)
         with_logits = makes_logits(self, targets, return_logits)
         read = states_to_read(read, with_logits)

@@ -107,7 +107,7 @@ class BiasedLayouts:
         if self.is_shared and self.current:
             return self.current
         self.current = made = {each: self.biased(self.layouts[each], layer, *span) for each, span in self.spans.items()}
-        return made  # (From the attribute, torch.compile would read those of the first layer under flex attention.)
+        return made  # (Not `self.current`: with flex attention, torch.compile would read the first layer's.)
 
     def biased(self, layout: Layout, layer: int, keys: int, first_key: int, first_query: int | torch.Tensor) -> Layout:
         """A layout with the bias of this layer; the last three arguments are the span of its type."""

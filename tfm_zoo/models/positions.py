@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
 
-from .batch import is_traced
+from .batch import is_readable
 
 
 class TfmConstants(nn.Module):
@@ -56,35 +56,34 @@ class TfmSinusoidalPositions(TfmConstants):
     def __init__(self, config):
         super().__init__()
         self.width, self.sinusoid_type = config.position_size, config.sinusoid_type
-        self.padding_position = config.pad_token_id if config.position_ids_from_padding else None
+        self.padding_row = config.pad_token_id if config.position_ids_from_padding else None
         self.add_constants()
 
     def make_constants(self) -> dict[str, torch.Tensor]:
         return {"table": self.sinusoids(torch.arange(self.ROWS))}
 
-    def sinusoids(self, position_ids: torch.LongTensor) -> torch.Tensor:
-        """Positions `(...)` to `(..., width)`, zero at the position that is reserved for padding."""
-        half, device = self.width // 2, position_ids.device
+    def sinusoids(self, rows: torch.LongTensor) -> torch.Tensor:
+        """Rows `(...)`, which are positions plus `first_row`, to `(..., width)`: zero at the row of padding."""
+        half, device = self.width // 2, rows.device
         if self.sinusoid_type == "tensor2tensor":  # in float32, as in tensor2tensor: far positions differ otherwise
             pairs = torch.arange(half, device=device, dtype=torch.float)
             frequencies = (pairs * -(math.log(10000.0) / max(half - 1, 1))).exp()
         else:
             dtype = torch.float if device.type == "mps" else torch.double  # MPS has no double
             frequencies = 10000.0 ** (-torch.arange(half, device=device, dtype=dtype) / half)
-        angles = position_ids[..., None].to(frequencies.dtype) * frequencies
+        angles = rows[..., None].to(frequencies.dtype) * frequencies
         waves = (angles.sin(), angles.cos())
         in_pairs = self.sinusoid_type == "interleaved"
         sinusoids = torch.stack(waves, dim=-1).flatten(-2) if in_pairs else torch.cat(waves, dim=-1)
-        if self.padding_position is not None:
-            sinusoids = sinusoids.masked_fill((position_ids == self.padding_position)[..., None], 0.0)
+        if self.padding_row is not None:
+            sinusoids = sinusoids.masked_fill((rows == self.padding_row)[..., None], 0.0)
         return sinusoids.float()
 
-    def forward(self, position_ids: torch.LongTensor) -> torch.Tensor:
-        """Positions of shape `(batch, length)` to sinusoids of shape `(batch, length, width)`."""
-        on_cpu = position_ids.device.type == "cpu" and not is_traced(position_ids)  # a graph is to serve any length
-        if on_cpu and position_ids.numel() and int(position_ids.max()) < self.ROWS:
-            return nn.functional.embedding(position_ids, self.table)
-        return self.sinusoids(position_ids).to(self.table.dtype)
+    def forward(self, rows: torch.LongTensor) -> torch.Tensor:
+        """As `sinusoids`: `(batch, length)` to `(batch, length, width)`."""
+        if is_readable(rows) and rows.numel() and int(rows.max()) < self.ROWS:  # (a graph is to serve any length)
+            return nn.functional.embedding(rows, self.table)
+        return self.sinusoids(rows).to(self.table.dtype)
 
 
 class TfmRotaryEmbedding(TfmConstants):

@@ -11,7 +11,18 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutput
 
-from .batch import IGNORED, Batch, KeptTokens, Layout, Tokens, bounds_of, has_hooks, is_pad_mask, is_traced
+from .batch import (
+    IGNORED,
+    Batch,
+    KeptTokens,
+    Layout,
+    Tokens,
+    bounds_of,
+    has_hooks,
+    is_pad_mask,
+    is_traced,
+    need_gradient,
+)
 from .entrance import added_to_scores, as_attention_reads, shown_keys
 from .inputs import check_tensor, fits_pairs
 from .kernels import PLAIN, takes_bounds
@@ -41,11 +52,10 @@ def read_source(
     both_caches = cache_of_both(target.cache, past, states.shape[1])
     source_cache = getattr(both_caches, "cross_attention_cache", None)
     is_stored, is_graph = holds_source(both_caches), is_traced(states)
-    # Until keys are stored, padding is left out, and rows that equal another; but not where a graph or a hook would
-    # see them. (If `target.kept` is set, `find_kept` has seen that there are no hooks.)
-    may_leave_out = not (is_stored or is_graph)
-    may_leave_out = may_leave_out and (target.kept is not None or not has_hooks(*stack._modules.values()))
-    if isinstance(source_cache, TfmSourceCache) and may_leave_out:
+    # Padding and equal rows are looked for before keys are stored (later the cache knows its `beams`), and not where a
+    # graph or a hook would see padding. (If `target.kept` is set, `find_kept` has seen that there are no hooks.)
+    may_look = not (is_stored or is_graph) and (target.kept is not None or not has_hooks(*stack._modules.values()))
+    if isinstance(source_cache, TfmSourceCache) and may_look:
         source_cache.count_beams(states, source_mask)
     elif isinstance(source_cache, TfmSourceCache) and is_stored and not is_graph:
         source_cache.expand_unless_equal(source_mask)
@@ -53,19 +63,18 @@ def read_source(
     if beams > 1:
         states, source_kept = states[::beams], None
         source_mask = None if source_mask is None else source_mask[::beams]
-    if not (may_leave_out and stack.config.skip_padding):
+    if not (may_look and stack.config.skip_padding):
         source_kept = None
     elif source_kept is None and is_pad_mask(source_mask):
         source_kept = KeptTokens.find(source_mask)
     layout = source_layout(stack, states, source_mask, target, beams, source_kept)
     if source_kept is None:
         return Source(states, None, layout, both_caches)
-    # Kernels that take bounds read the keys of kept tokens alone. A cache stores padded keys.
-    are_padded = layout.mode != "by_bounds" or both_caches is not None
-    return Source(source_kept.keep(states), source_kept if are_padded else None, layout, both_caches)
+    is_end_to_end = layout.mode == "by_bounds" and not layout.keys_are_padded
+    return Source(source_kept.keep(states), None if is_end_to_end else source_kept, layout, both_caches)
 
 
-def layout_by_bounds(target: Batch, beams: int, keys: KeptTokens) -> Layout:
+def layout_by_bounds(target: Batch, beams: int, keys: KeptTokens, keys_are_padded: bool = True) -> Layout:
     """The layout of a kernel that takes bounds: those of the source's tokens (`keys`), and of the target's."""
     target_kept, (rows, length) = target.kept, target.shape
     if target_kept is None:
@@ -73,7 +82,7 @@ def layout_by_bounds(target: Batch, beams: int, keys: KeptTokens) -> Layout:
     elif len(target_kept.lengths) > len(keys.lengths):  # documents that share a row read one source
         counts = (target_kept.indices // length).bincount(minlength=rows)
         target_kept = target_kept._replace(lengths=counts.tolist(), bounds=bounds_of(counts))
-    return Layout(mode="by_bounds", queries=target_kept, keys=keys)
+    return Layout(mode="by_bounds", queries=target_kept, keys=keys, keys_are_padded=keys_are_padded)
 
 
 def source_layout(
@@ -81,10 +90,10 @@ def source_layout(
 ) -> Layout:
     """Which of a source's `states` the target sees. A row of queries holds `beams` rows of the target, end to end."""
     config, implementation = stack.config, stack.config._attn_implementation
-    # (With a cache, "varlen" is sdpa.)
+    # (A cache stores padded keys, which "varlen" reads as sdpa.)
     by_bounds = takes_bounds(stack, states) and (target.cache is None or implementation != "varlen")
     if by_bounds and source_kept is not None:
-        return layout_by_bounds(target, beams, source_kept)
+        return layout_by_bounds(target, beams, source_kept, keys_are_padded=target.cache is not None)
     if is_pad_mask(mask) and implementation in PLAIN:
         mask = shown_keys(mask, states)
     elif mask is not None:
@@ -97,7 +106,7 @@ def source_layout(
         )
     if is_pad_mask(mask):  # It is flash attention's. transformers would leave out queries by it, too.
         return layout_by_bounds(target, beams, seen_keys(mask, implementation))
-    if by_bounds and mask is None and target.kept is not None:  # (Bounds of queries alone do not suffice.)
+    if by_bounds and mask is None and target.kept is not None:  # (Bounds are asked of both sides.)
         return layout_by_bounds(target, beams, KeptTokens.all_of(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
         # Eager attention and T5 hide by a finite number, as official classes do: over a source without real tokens, all
@@ -219,15 +228,17 @@ class TfmSourceCache(DynamicCache):
 
     def count_beams(self, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> None:
         """Counts, before anything is stored, how many consecutive rows have the same source."""
-        is_learned = torch.is_grad_enabled() and encoder_hidden_states.requires_grad
-        if not is_learned and (attention_mask is None or is_pad_mask(attention_mask)):
+        if not need_gradient(encoder_hidden_states) and (attention_mask is None or is_pad_mask(attention_mask)):
             self.beams, self.mask = equal_rows(encoder_hidden_states, attention_mask), attention_mask
 
     def expand_unless_equal(self, mask: torch.Tensor | None) -> None:
         """Gives every row its own keys if a later mask is not the one by which beams were counted."""
         if self.beams == 1 or mask is self.mask:
             return
-        if mask is None or self.mask is None or not torch.equal(mask, self.mask):
+        masks = [each for each in (mask, self.mask) if each is not None]
+        if torch.equal(*masks) if len(masks) == 2 else masks[0].all():  # (one that hides nothing may be left out)
+            self.mask = mask
+        else:
             self.expand()
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:

@@ -102,7 +102,8 @@ class TfmStack:
         """Makes the modules; `layer_types` names each layer's type of attention (see [`TfmAttention`]).
         `position_ids` count from 0. A table adds `embeddings.first_row` to them, rotary ones add `first_position`."""
         config = self.config
-        # The decoder of an encoder-decoder reads sizes from a copy. Modules store `config` itself, which may change.
+        # The decoder of an encoder-decoder reads sizes from a copy. Modules store `config`: a later
+        # `set_attn_implementation` changes it, and not the copy.
         stack_config = config.get_text_config(decoder=is_causal)
         self.layer_types, self.vocab_size, self.input_width = layer_types, vocab_size, config.embedding_size
         self.is_causal, self.num_heads = is_causal, stack_config.num_attention_heads
