@@ -46,9 +46,8 @@ class Stored:
         self.name = name
 
     def __get__(self, config: Any, owner: type | None = None) -> Any:
-        return (
-            None if config is None else self.read(config, vars(config).get(self.name))
-        )  # (a class shows its default, `None`)
+        # (Asked of the class, it shows its default.)
+        return None if config is None else self.read(config, vars(config).get(self.name))
 
     def __set__(self, config: Any, value: Any) -> None:
         vars(config)[self.name] = value

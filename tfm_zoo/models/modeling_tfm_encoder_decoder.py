@@ -145,7 +145,7 @@ class TfmCrossAttention(TfmAttention):
                 both_caches.is_updated[self.layer_idx] = True
 
         query, (rows, length, _) = self.q_proj(hidden_states), hidden_states.shape
-        # 4 beams of a sentence share one row of keys. In mode "whole", their queries `(4, 1, width)` become one row, too,
+        # 4 beams of a sentence share one row of keys. In mode "whole", their queries `(4, 1, width)` become one row,
         # `(1, 4, width)`. In other modes, all queries of the batch are in one row.
         query_rows = key.shape[0] if layout.mode == "whole" else 1
         queries_per_row = max(rows, 1) // max(query_rows, 1) * length  # (not -1, which an empty batch leaves open)
@@ -334,9 +334,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
     """The encoder and the decoder with a projection onto the target's vocabulary, by default tied to its embeddings."""
 
     reads_target = True
-    _tied_weights_keys = {
-        "lm_head.weight": f"model.{TARGET_TABLE}"
-    }  # of the class, for converters; a model has its own
+    _tied_weights_keys = {"lm_head.weight": f"model.{TARGET_TABLE}"}  # a model sets its own
     _tp_plan = {"lm_head": "colwise_rep"}
     head_fields = ("lm_head_bias", "logit_scale", "final_logit_softcapping", "final_logits_bias")
 

@@ -11,18 +11,7 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutput
 
-from .batch import (
-    IGNORED,
-    Batch,
-    KeptTokens,
-    Layout,
-    Tokens,
-    bounds_of,
-    has_hooks,
-    is_pad_mask,
-    is_traced,
-    need_gradient,
-)
+from .batch import IGNORED, Batch, KeptTokens, Layout, Tokens, bounds_of, has_hooks, is_pad_mask, is_traced
 from .entrance import added_to_scores, as_attention_reads, shown_keys
 from .inputs import check_tensor, fits_pairs
 from .kernels import PLAIN, takes_bounds
@@ -228,7 +217,8 @@ class TfmSourceCache(DynamicCache):
 
     def count_beams(self, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> None:
         """Counts, before anything is stored, how many consecutive rows have the same source."""
-        if not need_gradient(encoder_hidden_states) and (attention_mask is None or is_pad_mask(attention_mask)):
+        is_learned = torch.is_grad_enabled() and encoder_hidden_states.requires_grad
+        if not is_learned and (attention_mask is None or is_pad_mask(attention_mask)):
             self.beams, self.mask = equal_rows(encoder_hidden_states, attention_mask), attention_mask
 
     def expand_unless_equal(self, mask: torch.Tensor | None) -> None:
