@@ -143,6 +143,7 @@ def test_changes(name, title):
         assert not fell_back(fast)
     elif title != "a patched forward":
         assert fell_back(fast)
+        assert ("PEFT adapts h.0.attn.c_attn, a Conv1D" in str(fell_back(fast))) == (title == "an adapter")
 
 
 def test_copies_are_their_own():

@@ -81,7 +81,7 @@ class Call:
             raise UnfollowedError(f"output_hidden_states={shows!r} asks for some of them")
         mask = options.get("attention_mask")
         if mask is not None and not is_pad_mask(mask):
-            raise UnfollowedError("attention_mask says who attends to whom")
+            raise UnfollowedError("attention_mask says who attends to whom (as generate does for a static cache)")
         if self.has_own_padding:
             self.check_padding(options, READ.get())
         if self.is_protein_model:

@@ -130,6 +130,8 @@ def difference(owner: nn.Module, fresh: nn.Module) -> str | None:
         is_linear = type(module) is nn.Linear
         other = (changed_linear(other) if is_linear else None) or other
         computes_alike = is_linear and isinstance(other, nn.Linear) and type(other).forward is nn.Linear.forward
+        if type(other).__module__.startswith("peft."):
+            return f"PEFT adapts {place}, a {type(module).__name__}, which the zoo does not follow: merge the adapter"
         if type(other) is not type(module) and not computes_alike:
             return f"{place} is of class {type(other).__name__}, and not {type(module).__name__}"
         if path and "forward" in vars(other):

@@ -171,7 +171,8 @@ class TfmConfig(PreTrainedConfig):
     round_embedding_scale: bool = False  # to the dtype of the embeddings, which matters in half precision (Gemma)
     embedding_multiplier: float | int = 1.0  # what the sum of all embeddings is multiplied by (Granite)
     embedding_norm: bool = False  # a norm of that sum (BERT)
-    train_padding_embedding: bool = False  # else that of `pad_token_id` starts at zero, and gets no gradient
+    #: else that of `pad_token_id` starts at zero and gets no gradient, except through a projection that is tied to it
+    train_padding_embedding: bool = False
     initializer_range: float = 0.02  # standard deviation of the normal distribution that weights start from
 
     # norms and residuals
