@@ -72,6 +72,7 @@ OF_WORDS = [
     *no_tensors(labels=IDS.tolist()),
     ({"labels": IDS + 50}, "labels holds 64, .*vocab_size.* 0 to 60"),
     ({"labels": IDS[:, :6]}, r"labels of shape \(2, 6\) .*\(2, 7\)"),
+    ({"labels": IDS[..., None]}, r"labels of shape \(2, 7, 1\) .*\(2, 7\)"),
 ]
 OF_TOKENS = [({"labels": IDS}, "labels holds 14, .*num_labels.* 0 to 1")]
 OF_SEQUENCES = [

@@ -17,7 +17,7 @@ from transformers import Cache
 from transformers.utils import ModelOutput
 
 IGNORED = -100  # the label of a position without one
-FROM_5_24 = hasattr(ModelOutput, "past_key_values")  # there, this old name of a cache is a property
+FROM_5_24 = hasattr(ModelOutput, "past_key_values")  # in these releases a property, which stands for "cache"
 CACHE = "cache" if FROM_5_24 else "past_key_values"  # the name of a cache in transformers
 #: the option that holds a paged cache. (From 5.24 on a `Cache` has this name, too: `take_cache` removes it first.)
 PAGED_CACHE = "cache"
@@ -59,7 +59,7 @@ class KeptTokens(NamedTuple):
             documents: [`documents_of`] the batch. Each is a sequence then; else each row is one.
             shows_all: if all tokens are needed, returns [`all_of`] them instead of `None`.
         """
-        if is_traced(needed if documents is None else documents):  # (which positions made, too)
+        if is_traced(needed if documents is None else documents):  # (positions made these, too)
             return None
         needed, (rows, length) = needed.bool(), needed.shape
         counts = needed.sum(dim=1)

@@ -25,7 +25,7 @@ def decoder_batch(
 
     check_inputs(stack, tokens, attention_mask, options, seen)
     kept = documents = None
-    # (A paged cache keeps documents apart itself. A graph numbers them always, but keys in a cache have no number.)
+    # (A paged cache keeps documents apart itself. In a graph, a caller's cache is taken to go on with one document.)
     if tokens.position_ids is not None and options.get(PAGED_CACHE) is None and not (was_given and is_traced(given)):
         documents = documents_of(stack, tokens, attention_mask)
     if documents is not None and not is_traced(documents):

@@ -97,7 +97,8 @@ def needs_no_mask_but_for_padding(stack, given: torch.Tensor) -> bool:
 def empty_states(stack, given: torch.Tensor) -> torch.Tensor:
     """`(batch, length, 0)`, with the dtype and device of hidden states, which is all that mask functions read."""
     dtype = given.dtype if given.is_floating_point() else stack.embeddings.embed_tokens.weight.dtype
-    return given.new_empty(*given.shape[:2], 0, dtype=dtype if dtype.is_floating_point else stack.dtype)
+    dtype = dtype if dtype.is_floating_point else stack.dtype  # (a packed table holds integers)
+    return given.new_empty(*given.shape[:2], 0, dtype=dtype)
 
 
 def as_attention_reads(config, mask: object, like: torch.Tensor) -> object:

@@ -21,7 +21,7 @@ Inputs = dict[str, Any]  # the arguments of a base model by name, `None` where a
 class WithHead:
     """A model made of a base model, `model`, and a subclass's head. Callers pass the base model's arguments, labels and
     options. The `forward(self, inputs, labels, *, options, **kwargs)` of a subclass is wrapped here: it gets the base
-    model's arguments in one dict, `inputs`."""
+    model's arguments in one dict, `inputs`. (The `*` marks options. Callers may pass them by place, too.)"""
 
     model_class: type[nn.Module]
     model_options: dict[str, bool] = {}
@@ -84,7 +84,7 @@ class TfmPredictionHead(nn.Module):
 
     def __init__(self, config, width: int):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, width, bias=config.classifier_bias)  # (it is of all such layers)
+        self.dense = nn.Linear(config.hidden_size, width, bias=config.classifier_bias)  # (whatever the head is)
         self.act_fn = ACT2FN[config.lm_head_act]
         self.norm = make_norm(config, width)
 

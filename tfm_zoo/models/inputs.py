@@ -1,6 +1,5 @@
 """A caller's arguments of a [`TfmStack`]: checks, default positions, and packed documents."""
 
-import math
 from collections.abc import Mapping
 from sys import maxsize
 
@@ -129,13 +128,13 @@ def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ign
 def check_labels(
     labels, shape: tuple, classes=None, table="the classes (num_labels)", name="labels", inputs="the inputs"
 ) -> None:
-    """Raises a `ValueError` unless labels are of `shape`, or with further dimensions of 1, each -100 or less than
-    `classes`. `classes=None` allows any values and any further dimensions. Other arguments are words of the message."""
+    """Raises a `ValueError` unless labels are of `shape`, each -100 or less than `classes` (`None`: any value). Labels
+    `(batch,)` may have further dimensions, of 1 or without `classes`. Other arguments are words of the message."""
     check_tensor(name, labels)
     if labels is None:
         return
-    is_one_each = classes is None or labels.numel() == math.prod(shape)
-    if labels.shape[: len(shape)] != shape or not is_one_each:
+    may_be_longer = len(shape) == 1 and (classes is None or labels.numel() == shape[0])
+    if labels.shape != shape and not (may_be_longer and labels.shape[:1] == shape):
         raise ValueError(f"{name} of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as {inputs}.")
     if classes is not None:
         check_values(name, labels, classes, table, ignored=IGNORED)
@@ -146,7 +145,7 @@ def default_positions(stack, given: torch.Tensor, mask=None, seen: int | torch.T
     configuration counts real tokens only, by their ids or (a decoder's) by the mask, padding has position -1. Raises a
     `ValueError` if there are more than the model has."""
     config, length, has_past = stack.config, given.shape[1], not isinstance(seen, int) or seen > 0
-    if config.position_ids_from_padding and has_past and is_pad_mask(mask):  # (a target's: GPT lacks the field)
+    if config.position_ids_from_padding and has_past and is_pad_mask(mask):  # (of a target: in GPT it is always false)
         seen = mask[:, :-length].to(given.device).bool().sum(dim=1, keepdim=True)
     if config.position_ids_from_mask and is_pad_mask(mask):
         positions = count_in_mask(mask.to(given.device))[:, -length:]
@@ -183,7 +182,8 @@ def documents_of(stack, tokens: Tokens, attention_mask: object) -> torch.LongTen
     position_ids = tokens.position_ids.expand(shape)
     if attention_mask is None:
         return numbered(stack, position_ids)
-    # Padding may stand anywhere. Real tokens move to the front of their row, and -1 fills what they leave.
+    # Padding may stand anywhere. Real tokens move to the front of their row, and -1 fills what they leave. (One more
+    # column takes what is padding, and is cut off.)
     real = attention_mask[:, -shape[1] :].to(position_ids.device) != 0
     counts, filling = real.cumsum(dim=1), F.pad(torch.full_like(position_ids, -1), (0, 1))
     moved = filling.scatter(1, (counts - 1).where(real, shape[1]), position_ids)[:, :-1]
@@ -193,15 +193,13 @@ def documents_of(stack, tokens: Tokens, attention_mask: object) -> torch.LongTen
 
 
 def numbered(stack, position_ids: torch.LongTensor) -> torch.LongTensor | None:
-    """Numbers the documents in rows of positions, -1 at their ends. `None` if no row holds several; a graph cannot
-    tell, and numbers them always. Raises a `ValueError` for a model with a part that would carry one into the next.
-
-    A document begins where positions return to 0; in a decoder wherever they do not rise.
-    """
+    """Numbers the documents in rows of positions, -1 at their ends. A document begins where positions return to 0; in a
+    decoder wherever they do not rise. `None` if no row holds several; a graph cannot tell, and numbers them always.
+    Raises a `ValueError` for a model with a part that would carry one document into the next."""
     begins, steps = position_ids == 0, position_ids.diff(dim=1, prepend=position_ids[:, :1])
     if stack.is_causal:
         begins = begins | (steps <= 0)
-    else:  # A row that counts up may begin with any number: 5 6 7 0 1 are two documents, and 3 2 1 0 are one.
+    else:  # A row that counts up may begin with any number: 5 6 7 0 1 -> 1 1 1 2 2. Another is one: 3 2 1 0 -> 0 0 0 1.
         counts_up = (begins | (steps == 1) | (position_ids < 0))[:, 1:].all(dim=1, keepdim=True)
         begins = torch.cat((begins[:, :1] | counts_up, begins[:, 1:]), dim=1)
     documents = (begins & (position_ids >= 0)).cumsum(dim=1)

@@ -65,13 +65,13 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
 
 
 def cpu_kernel(module: nn.Module, query: torch.Tensor, dropout: float) -> Callable:
-    """What a CPU runs for `"sdpa"`: the zoo's functions. What is compiled or exported keeps that of transformers, but
-    not for one query with grouped heads, for which that would repeat the keys (as ours does with dropout)."""
+    """What a CPU runs for `"sdpa"`: the zoo's functions, or, in what is compiled or exported, that of transformers."""
     is_compiled = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    if dropout:
+        return sdpa_attention_forward if is_compiled else dropped_attention_forward
+    # (For a single query, that of transformers would repeat the keys of grouped heads.)
     is_grouped_step = module.num_key_value_groups > 1 and query.shape[2] <= 1
-    if is_compiled and (dropout or not is_grouped_step):
-        return sdpa_attention_forward
-    return dropped_attention_forward if dropout else cpu_attention_forward
+    return sdpa_attention_forward if is_compiled and not is_grouped_step else cpu_attention_forward
 
 
 def takes_bounds(stack, states: torch.Tensor) -> bool:
@@ -168,7 +168,7 @@ def attend_apart(attend: Callable, layout: Layout, module, query, key, value, at
     kept, masks = layout.queries, layout.masks
     if layout.window is not None:  # [`attend_in_blocks`] takes places instead of a mask
         masks = (kept.indices % kept.shape[1])[None].split(kept.lengths, dim=1)
-    # Each runs alone with dropout, whose random numbers would come in another order, and in a graph for all lengths.
+    # A sequence runs alone if it has a mask, if weights are dropped (random numbers have an order), and in a graph.
     alone = masks or kwargs.get("dropout") or torch.compiler.is_compiling()
     runs = [(n, 1) for n in kept.lengths] if alone else [(n, len([*alike])) for n, alike in groupby(kept.lengths)]
     sizes, outputs = [length * count for length, count in runs], []

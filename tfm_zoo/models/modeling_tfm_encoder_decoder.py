@@ -146,7 +146,7 @@ class TfmCrossAttention(TfmAttention):
 
         query, (rows, length, _) = self.q_proj(hidden_states), hidden_states.shape
         # 4 beams of a sentence share one row of keys. In mode "whole", their queries `(4, 1, width)` become one row,
-        # `(1, 4, width)`. In other modes, all queries of the batch are in one row.
+        # `(1, 4, width)`. In mode "restored", `rows` is 1 already; "by_bounds", all queries become one row.
         query_rows = key.shape[0] if layout.mode == "whole" else 1
         queries_per_row = max(rows, 1) // max(query_rows, 1) * length  # (not -1, which an empty batch leaves open)
         width = query.shape[-1]  # tensor parallelism leaves some of the heads to other processes
@@ -202,7 +202,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         Args:
             encoder_hidden_states: `(batch, source length, hidden_size)`.
             encoder_attention_mask, source_kept: the source's mask, and its kept tokens, as [`read_source`] takes them.
-            batch: by [`decoder_batch`], in place of the target's inputs, but for `position_ids` and `past_key_values`.
+            batch: by [`decoder_batch`], for the target's inputs. The caller's positions and cache still come beside it.
         """
         states, source_mask = encoder_hidden_states, encoder_attention_mask
         if batch is None:

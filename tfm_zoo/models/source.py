@@ -21,7 +21,7 @@ class Source(NamedTuple):
     """What the decoder of an encoder-decoder reads of the source."""
 
     states: torch.Tensor  # the encoder's, `(sources, source length, hidden_size)`; of kept tokens, in one row
-    keys_kept: KeptTokens | None  # restores padding in keys and values. `None`: `states` have it, or bounds are read
+    keys_kept: KeptTokens | None  # restores padding in keys and values. `None`: they have padding, or bounds are read
     layout: Layout  # which positions of the source are seen
     both_caches: EncoderDecoderCache | None  # of target and source, whose keys are computed once in a generation
 
@@ -41,8 +41,8 @@ def read_source(
     both_caches = cache_of_both(target.cache, past, states.shape[1])
     source_cache = getattr(both_caches, "cross_attention_cache", None)
     is_stored, is_graph = holds_source(both_caches), is_traced(states)
-    # Padding and equal rows are looked for before keys are stored (later the cache knows its `beams`), and not where a
-    # graph or a hook would see padding. (If `target.kept` is set, `find_kept` has seen that there are no hooks.)
+    # Once keys are stored, nothing of a source is computed. Before, padding and equal rows are left out, but not in a
+    # graph, nor where hooks see them. (If `target.kept` is set, `find_kept` has seen that there are no hooks.)
     may_look = not (is_stored or is_graph) and (target.kept is not None or not has_hooks(*stack._modules.values()))
     if isinstance(source_cache, TfmSourceCache) and may_look:
         source_cache.count_beams(states, source_mask)
@@ -102,7 +102,7 @@ def source_layout(
         # weights are equal then. In evaluation, others get -inf once, here: sdpa would make it anew in each layer.
         if implementation == "eager" or stack.position_bias is not None:
             mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
-        elif not stack.training and not is_traced(mask):  # (with dropout, ours makes nan of a row of -inf)
+        elif not stack.training and not is_traced(mask):  # (`dropped_attention_forward` makes nan of -inf)
             mask = added_to_scores(mask, states.dtype)
     # (No `keys`: `Source.keys_kept` restores them before attention.)
     return Layout(mask) if target.kept is None else Layout(mask, mode="restored", queries=target.kept)
@@ -225,10 +225,10 @@ class TfmSourceCache(DynamicCache):
         """Gives every row its own keys if a later mask is not the one by which beams were counted."""
         if self.beams == 1 or mask is self.mask:
             return
-        masks = [each for each in (mask, self.mask) if each is not None]
-        if torch.equal(*masks) if len(masks) == 2 else masks[0].all():  # (one that hides nothing may be left out)
-            self.mask = mask
-        else:
+        masks = [each for each in (mask, self.mask) if each is not None]  # (one that hides nothing may be left out)
+        is_equal = torch.equal(*masks) if len(masks) == 2 else masks[0].all()
+        self.mask = mask
+        if not is_equal:
             self.expand()
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
