@@ -148,7 +148,8 @@ def open_cache(stack, past: Cache | None, use_cache: bool | None, rows: int) -> 
     # Training does not decode, and a cache would hold all keys and values a second time.
     wanted = (stack.config.use_cache and not stack.training) if use_cache is None else use_cache
     if past is not None:
-        use_state_layers(past, stack.config)
+        if "linear_attention" in stack.layer_types:
+            use_state_layers(past, stack.config)
         return past, checked_length(stack, past, rows), wanted
     new = use_own_layers(DynamicCache(config=stack.config), stack.config) if wanted else None
     return new, 0, wanted
