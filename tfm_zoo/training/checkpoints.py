@@ -98,7 +98,7 @@ class TrainState:
         """The state in a folder. What earlier versions recorded gets today's form."""
         values = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
         identity = values.pop("run", None) or values.get("identity", {})  # 0.3: "run"
-        if "engine" not in identity:  # of 0.2, which recorded options, and not what the launcher chose without them
+        if "engine" not in identity:  # of 0.2, which did not record what the launcher chose
             unknown = [name for name in ("mixed_precision", "torch_compile") if not identity.get(name)]
             identity = {name: value for name, value in identity.items() if name not in unknown}
         column = identity.get("label_column_name")

@@ -95,7 +95,7 @@ def metadata_of_card(task: Task, model: PreTrainedModel, results: dict[str, Any]
     known = {
         "task_type": task.pipeline_tag,
         "dataset_type": dataset_id or "local",
-        "dataset_name": Path(args.source).resolve().name,
+        "dataset_name": Path(shortened(args.source)).resolve().name,
         "dataset_config": args.dataset_config_name,
     }
     return ModelCardData(
