@@ -16,7 +16,6 @@ from pairs import (
     Comparison,
     PairOptions,
     answers_of,
-    final_split,
     new_model,
     read_pairs,
     sped_up,
@@ -36,6 +35,7 @@ from sentence_transformers.sentence_transformer.losses import (
 
 from tfm_zoo import TfmBertModel
 from tfm_zoo.data.options import option
+from tfm_zoo.data.splits import final_split
 from tfm_zoo.training.run import errors_in_one_line
 from tfm_zoo.utils.quiet import silenced_loading
 

@@ -21,7 +21,6 @@ from pairs import (
     Comparison,
     PairOptions,
     answers_of,
-    final_split,
     new_model,
     read_pairs,
     sped_up,
@@ -43,6 +42,7 @@ from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 
 from tfm_zoo import TfmBertForSequenceClassification
 from tfm_zoo.data.options import option
+from tfm_zoo.data.splits import final_split
 from tfm_zoo.training.run import errors_in_one_line
 from tfm_zoo.utils.quiet import silenced_loading
 

@@ -28,6 +28,7 @@ from tfm_zoo.data import built_in_data, row_files, splits
 from tfm_zoo.data.options import option, parse_several
 from tfm_zoo.data.splits import DataOptions
 from tfm_zoo.hub.cards import table
+from tfm_zoo.hub.earlier_models import delete_earlier_model
 from tfm_zoo.hub.model_card import MARK
 from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints
@@ -166,11 +167,6 @@ def read_pairs(args: PairOptions, settings: TrainingArguments) -> tuple[DatasetD
     return divided, notes
 
 
-def final_split(pairs: DatasetDict) -> str:
-    """The split that is measured before and after: "test", or "validation" if there is no test split."""
-    return "test" if "test" in pairs else "validation"
-
-
 def answers_of(pairs: Dataset) -> dict[str, set[str]]:
     """What answers each text: several, if it is in several pairs."""
     answers: dict[str, set[str]] = {}
@@ -247,6 +243,8 @@ class Comparison:
         results |= {f"before_{key}": float(before[key]) for key in self.names if key in before}
         results |= {key: float(after[key]) for key in self.names}
         if trainer.is_world_process_zero():
+            if self.args.overwrite_output_dir:
+                delete_earlier_model(folder)
             trainer.model.save_pretrained(str(folder))
             is_zoo = (folder / MANIFEST).exists()  # of a zoo model, which is one of several modules
             if is_zoo:

@@ -22,7 +22,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     with errors_in_one_line(argv):
         loop = Loop(load_task(start_run("train_translation", TranslationOptions, argv)))
         loop.begin()
-    with errors_in_one_line(argv, LATE_ERRORS):  # a push is the last thing: the model is saved before it
+    with errors_in_one_line(argv, LATE_ERRORS):  # from here on, only those of the loss, of metrics and of the push
         return train(loop)
 
 

@@ -211,8 +211,7 @@ def test_every_span(reader, kind, side, tmp_path):
     tokenizer.padding_side = side
     options = SHORT | {"batch_size": 3, "max_answer_len": 4}
     answer = make_pipeline("question-answering", reader, tokenizer=tokenizer, **options)
-    results = answer(EXAMPLES, top_k=1000, handle_impossible_answer=True)
-    for example, answers in zip(EXAMPLES, results, strict=True):
+    for example, answers in zip(EXAMPLES, answer(EXAMPLES, top_k=1000, handle_impossible_answer=True), strict=True):
         scores, least = every_span(reader, example["context"], side == "left")
         assert {each["answer"]: each["score"] for each in answers} == pytest.approx(scores | {"": least}, rel=1e-4)
         assert [each["score"] for each in answers] == sorted((each["score"] for each in answers), reverse=True)

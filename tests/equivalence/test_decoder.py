@@ -68,8 +68,7 @@ def test_packed_sequences(pair):
     if official_class.architecture.model_type not in UNPACKED:
         assert_same(logits, official(**packed).logits, "packed, and official_class")
     for row, sequence, place in zip(ids, positions, logits, strict=True):
-        starts = [*(sequence == 0).nonzero().flatten().tolist(), 13]
-        for start, end in pairwise(starts):
+        for start, end in pairwise([*(sequence == 0).nonzero().flatten().tolist(), 13]):
             alone = official(row[None, start:end]).logits[0]
             assert_same(place[start:end], alone, f"packed, and alone, from {start} to {end}")
 

@@ -83,8 +83,7 @@ def test_there_and_back(part, settings):
         converted, names = to_official(zoo).state_dict(), [name for name, _ in module.named_parameters()]
         assert_same([converted[name] for name in names], wanted[len(read) :], "gradient")
     for name, dropout in module.named_modules():
-        is_after_attention = name.endswith("dropout1") or ("decoder" in (part, name[:7]) and name.endswith("dropout2"))
-        if is_after_attention:
+        if name.endswith("dropout1") or ("decoder" in (part, name[:7]) and name.endswith("dropout2")):
             dropout.p = 0.3
     back = to_official(from_official(module))
     assert type(back) is type(module) and back.state_dict().keys() == module.state_dict().keys()

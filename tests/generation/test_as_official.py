@@ -98,8 +98,7 @@ def test_guesses_ahead(architecture, is_assisted):
     """Looked up, or by a model of the same kind, the zoo's for the zoo's: what greedy decoding says is said."""
     for is_sampled in (False, True):
         options, said = {"do_sample": is_sampled, "top_k": 0, "eos_token_id": None}, []
-        helpers = pair(architecture, seed=0 if is_sampled else 1)
-        for model, helper in zip(pair(architecture), helpers, strict=True):
+        for model, helper in zip(pair(architecture), pair(architecture, seed=0 if is_sampled else 1), strict=True):
             more = {"assistant_model": helper} if is_assisted else {"prompt_lookup_num_tokens": 3}
             said.append(generate(model, one_prompt(), **options, **more).sequences)
         assert said[0].equal(said[1]), f"do_sample={is_sampled}"

@@ -63,8 +63,7 @@ def writers(tmp_path):
 def test_it_gives_the_same_where_there_is_no_zoo(checkpoints, plain_forks, home, writers, tmp_path):
     """Every head, by its Auto classes; tables that no checkpoint stores; what is in the Hub's cache; a subfolder, whose
     code lies beside the repository's README, with other fields; and the texts that a model writes."""
-    folder = shutil.copytree(checkpoints["TfmBertForMaskedLM"], tmp_path / "repository" / "model")
-    for file in folder.glob("*.py"):
+    for file in shutil.copytree(checkpoints["TfmBertForMaskedLM"], tmp_path / "repository" / "model").glob("*.py"):
         shutil.copy(file, tmp_path / "repository")
     for head in FIRST:  # as if they had been downloaded
         cache = home / "hub" / f"models--zoo--{head.__name__}"

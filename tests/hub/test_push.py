@@ -107,7 +107,9 @@ def test_interrupted_and_run_again(folder, there, hub_server, says, monkeypatch)
     assert there().branches["main"] != before and there().read(MANIFEST) == (folder / MANIFEST).read_bytes()
 
 
-def test_no_connection(folder, online, monkeypatch):
+def test_no_connection_or_no_permission(folder, online, monkeypatch):
+    with pytest.raises(PushError, match=r"^other/model: 403.* Nothing was sent; push again: tfm-zoo .* --private$"):
+        push(folder, "other/model", private=True)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # where nobody listens
     with pytest.raises(PushError, match=r"The Hub \(http://127.*\) cannot be reached: .* Nothing was sent; .*: tfm-z"):
         push(folder, NAME)

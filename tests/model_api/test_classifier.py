@@ -17,8 +17,7 @@ pytestmark = pytest.mark.usefixtures("double")
 
 
 def named_as_in_0_1(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    names = {"classifier.dense.": "model.pooler.dense.", "classifier.out_proj.": "classifier."}
-    for new, old in names.items():
+    for new, old in {"classifier.dense.": "model.pooler.dense.", "classifier.out_proj.": "classifier."}.items():
         tensors = {name.replace(new, old): tensor for name, tensor in tensors.items()}
     return tensors
 

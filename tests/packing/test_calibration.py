@@ -211,6 +211,5 @@ def test_same_vector(head, fields, request):
     places = numbers.sample(range(COUNT), COUNT)
     for count, size in ((1, 2), (1, 17), (2, 5), (2, 32), (2, COUNT)):
         torch.set_num_threads(count)
-        found = computed(model, [rows[place] for place in places], size)
-        for place, outputs in zip(places, found, strict=True):
+        for place, outputs in zip(places, computed(model, [rows[place] for place in places], size), strict=True):
             assert all(map(torch.equal, outputs, wanted[place])), (count, size, rows[place])

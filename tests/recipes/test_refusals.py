@@ -24,6 +24,7 @@ FIELDS = [
 REFUSED = {
     "classification": [
         ({"output_dir": "file/run", "train_file": "nowhere.csv"}, "file is not a folder that you may write to"),
+        (NEW | {"model_revision": "v2"}, "model_revision is of a checkpoint: give model_name_or_path"),
         (NEW | {"model_type": "vit"}, "'vit': transformers has no sequence classifier of type 'vit'"),
         (NEW | {"model_type": "tfm_gpt", "classifier_pooling": "mean"}, "classifier_pooling='mean' is a field"),
         (NEW | {"model_type": "bart"} | NO_END, "'bart' reads eos_token_id 7, with which the tokenizer ends no text"),

@@ -123,7 +123,8 @@ def test_bf16_and_gradient_checkpointing_run(trained, loop):
 def test_a_loss_that_is_no_number_stops_the_run_and_so_does_a_best_metric_that_nothing_computes(loop):
     with pytest.raises(ValueError, match=r"'f1': expected one of \['loss', 'accuracy', 'samples_per_second'\]"):
         loop(metric_for_best_model="f1", eval_steps=1).train()
-    made = loop()
+    (made := loop(greater_is_better=True)).task.check_best({"loss": 1.0})  # accuracy is missing
+    assert made.args.metric_for_best_model == "loss" and not made.args.is_higher_better
     torch.nn.init.constant_(made.task.model.classifier.out_proj.weight, float("nan"))
     with pytest.raises(FloatingPointError, match="the loss is nan at step 1: try a lower learning_rate"):
         made.train()
@@ -145,15 +146,19 @@ def test_a_run_is_not_overwritten_unasked(loop):
     assert (folder / "README.md").read_text() == "# Mine\n"  # a person's card is kept
     with pytest.raises(FileExistsError, match=r"holds a run: give another folder, --resume_from_checkpoint auto"):
         loop(output_dir=folder)
-    (folder / "checkpoint-notes").mkdir()
-    another = loop(output_dir=folder, max_train_steps=1, overwrite_output_dir=True)
+    for name in ("checkpoint-notes/a", "adapter/adapter_config.json", "merges.txt", "own.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    before, new = {*folder.rglob("*")}, {"model": tiny_model(tfm_zoo.TfmGPTForSequenceClassification)}
     with pytest.raises(ConnectionError), pytest.MonkeyPatch.context() as patch:  # a tracker's: nothing is deleted yet
         patch.setattr(Accelerator, "init_trackers", Mock(side_effect=ConnectionError))
-        another.begin()
-    assert (folder / "checkpoint-2").exists()
-    train(loop(output_dir=folder, max_train_steps=1, overwrite_output_dir=True))
-    # Those of the old run are not left to resume from. What somebody else has put there stays.
-    assert [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-notes"]
+        loop(output_dir=folder, max_train_steps=1, overwrite_output_dir=True).begin()
+    assert {*folder.rglob("*")} == before
+    train(fresh := loop(**new, max_train_steps=1))
+    train(loop(**new, output_dir=folder, max_train_steps=1, overwrite_output_dir=True))
+    # Nothing of the old run is left to be resumed, loaded or pushed. What somebody else has put there stays.
+    left = {path.name for path in folder.iterdir()} - {path.name for path in fresh.output_dir.iterdir()}
+    assert left == {"checkpoint-notes", "own.txt"}
     for auto, message in [(None, "a run: give another folder, or --o"), ("auto", "a run and no checkpoint to go on f")]:
         with pytest.raises(FileExistsError, match=f"holds {message}"):  # a finished one
             loop(output_dir=folder, max_train_steps=1, resume_from_checkpoint=auto)
@@ -190,15 +195,15 @@ def test_a_model_is_pushed_by_the_name_that_it_is_given_or_else_that_of_its_fold
     """Last of all, so that an error of the Hub loses nothing."""
     names = []
     monkeypatch.setattr(report, "open_repository", lambda api, name, *_: names.append(name) or f"user/{name}")
-    monkeypatch.setattr(report, "push", lambda folder, name, **_: names.append(name) or Namespace(commit_url=""))
+    monkeypatch.setattr(report, "push", lambda repo_id, **_: names.append(repo_id) or Namespace(commit_url=""))
     for given in (None, "fine"):
         made = loop(push_to_hub=True, hub_model_id=given, max_train_steps=1)
         train(made)
         name = given or made.output_dir.name
         assert names[-2:] == [name, f"user/{name}"] and f"user/{name}" in (made.output_dir / "README.md").read_text()
-    monkeypatch.setattr(report, "push", Mock(side_effect=PushError("again")))
-    made = loop(push_to_hub=True, max_train_steps=1)
-    with pytest.raises(PushError, match="again"):
+    monkeypatch.setattr(report, "push", Mock(side_effect=ValueError("user/fine is public.")))
+    made = loop(push_to_hub=True, hub_private_repo=True, max_train_steps=1)
+    with pytest.raises(PushError, match=r"is public. Then push again: tfm-zoo push .* user/.* --private$"):
         train(made)
     assert (made.output_dir / "all_results.json").exists() and made.model is None  # the processes have ended
 

@@ -112,7 +112,7 @@ def rows_in(
     from ..data import row_files
 
     if Path(split).is_file():
-        kind = row_files.kind_of([Path(split)], row_files.TEXT_FILES, f"--split {split!r}")
+        kind = row_files.kind_of([Path(split)], row_files.READERS, f"--split {split!r}")
         rows = row_files.rows_of_files([Path(split)], f"--split {split!r}", False, "line" if kind == ".txt" else None)
     else:
         name, _, part = split.rpartition(":")

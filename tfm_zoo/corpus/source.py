@@ -16,7 +16,7 @@ from datasets import IterableDataset
 from datasets.exceptions import DatasetsError
 
 from ..data.row_files import (
-    TEXT_FILES,
+    READERS,
     columns_of,
     find_columns,
     find_text_column,
@@ -212,7 +212,7 @@ def from_files(patterns: Sequence[str]) -> list[IterableDataset]:
             raise FileNotFoundError(f"data_files {pattern!r}: no such file{is_folder}")
         found |= {os.path.abspath(path): path for path in matching}  # a file that fits two patterns is read once
     name = f"data_files {', '.join(map(repr, patterns))}"
-    kind_of([*found.values()], TEXT_FILES, name)
+    kind_of([*found.values()], READERS, name)
     files = [path for path in found.values() if has_rows(path)]
     if not files:
         raise ValueError(f"{name}: there is no text, the files are empty")

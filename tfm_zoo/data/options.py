@@ -39,8 +39,8 @@ class Options:
     either_or: ClassVar[Sequence[tuple[str, ...]]] = ()  # two options each, which exclude each other; and perhaps why
     #: option -> options of the YAML file that are dropped if it is typed
     replaces: ClassVar[Mapping[str, str]] = {}
-    #: option of several fields, which the file and the command line give together: with "a=1" in the file and "b=2"
-    #: typed, both count -> options that prevent it: if one of these is typed, too, "b=2" counts alone
+    #: option of several fields -> options that prevent joining. With "a=1" in the file and "b=2" typed, both count. If
+    #: an option that prevents it is typed, too, only "b=2" counts
     joins: ClassVar[Mapping[str, str]] = {}
     #: options that people know from elsewhere and that are not here -> what to do
     needless: ClassVar[Mapping[str, str]] = {
@@ -108,7 +108,7 @@ def with_words_of_file(
     replaced = [getattr(each, "replaces", {}).get(name, "").split() for each in classes for name in typed]
     dropped = {*chain.from_iterable(replaced)}
     joins = chain.from_iterable(getattr(each, "joins", {}).items() for each in classes)
-    joining = {name for name, ends in joins if name in typed and typed.isdisjoint(ends.split())}
+    joining = {name for name, preventing in joins if name in typed and typed.isdisjoint(preventing.split())}
     hints = {name: hint for options_class in classes for name, hint in get_type_hints(options_class).items()}
     for name, value in options_in(alone.config).items() if alone.config else ():
         meant = spellings.get(f"--{name}")

@@ -20,9 +20,9 @@ from tfm_zoo.data.byte_ranges import in_ranges
 from tfm_zoo.utils.pointers import refuse_pointer
 from tfm_zoo.utils.quiet import silenced_reading
 
-#: suffix of a table's file -> the reader of `datasets` for it
+#: suffix of a file -> the reader of `datasets` for it: of tables, and of all files
 TABLES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
-TEXT_FILES = {".txt": "text", **TABLES}
+READERS = {".txt": "text", **TABLES}
 #: cells of CSV may be quoted (RFC 4180); those of TSV stand as they are, and quotation marks are a part of them
 DIALECTS = {",": {}, "\t": {"quoting": csv.QUOTE_NONE}}
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -62,10 +62,10 @@ def rows_of_files(
         return in_ranges(files, at_empty_lines=text_rows == "line")
     files = [file for file in files if file.stat().st_size]
     try:
-        options = reading_options(TEXT_FILES[suffix], files, DELIMITERS.get(suffix, ""), keep_as_text)
+        options = reading_options(READERS[suffix], files, DELIMITERS.get(suffix, ""), keep_as_text)
         options |= {"sample_by": "line" if streaming else text_rows} if suffix == ".txt" else {}
         options |= {"data_files": [*map(str, files)], "split": "train", "streaming": streaming}
-        return streamed_in_shards(load(TEXT_FILES[suffix], **options))
+        return in_shards(load(READERS[suffix], **options))
     except (DatasetGenerationError, UnicodeDecodeError, ParserError) as error:
         why = error.__cause__ or error
         advice = " (save it as UTF-8)" if isinstance(why, UnicodeDecodeError) else ""
@@ -84,7 +84,7 @@ def splits_of(
         ConnectionError: if there is no such folder, and the Hub cannot be reached.
     """
     if (Path(name) / "dataset_dict.json").exists():
-        return {split: streamed_in_shards(rows, streaming) for split, rows in load_from_disk(name).items()}
+        return {split: as_asked(rows, streaming) for split, rows in load_from_disk(name).items()}
     options: dict[str, Any] = {}
     try:
         if Path(name).is_dir():
@@ -97,14 +97,14 @@ def splits_of(
                 options.pop("converters", None)
                 options.pop("columns", None)
         splits = load(name, config, streaming=streaming, **options)
-        return {split: streamed_in_shards(rows) for split, rows in splits.items()}
+        return {split: in_shards(rows) for split, rows in splits.items()}
     except (DatasetGenerationError, UnicodeDecodeError, ParserError) as error:
         raise ValueError(f"dataset_name {name!r} cannot be read: {error.__cause__ or error}") from error
 
 
 def reading_options(kind: str, files: Sequence[Path], delimiter: str, keep_as_text: bool) -> dict[str, Any]:
-    """The options of a reader of `datasets` for files of its kind. Of cells of CSV and TSV only empty ones are missing:
-    "NA" and "null" are texts."""
+    """The options of [`load`] for files of a kind: those of its reader, and `columns`. Of cells of CSV and TSV only
+    empty ones are missing: "NA" and "null" are texts."""
     if kind == "text":
         return {"encoding": ENCODING}
     if kind != "csv":
@@ -135,8 +135,8 @@ def cell(text: str) -> str | None:
 
 
 def load(*source: str | None, columns: Sequence[str] = (), **options: Any) -> Any:
-    """What `load_dataset` reads. `columns` are those of CSV whose types nobody declared: if one has numbers in its
-    first rows and text further on, the cells of all are texts."""
+    """What `load_dataset` reads. `columns` are those of CSV whose types nobody declared. One may have numbers in its
+    first rows and text further on: then the cells of all columns are texts."""
     with silenced_reading():
         try:
             return load_dataset(*source, **options)
@@ -151,7 +151,7 @@ def check_file(file: Path) -> None:
     """Refuses a pointer of Git LFS, and a text file in UTF-16 or, of TSV, in which a line has more or fewer cells than
     the header: a cell with a tab or a line break would shift all others."""
     refuse_pointer(file)
-    if TEXT_FILES.get(suffix_of(file)) in (None, "parquet"):  # no text file
+    if READERS.get(suffix_of(file)) in (None, "parquet"):  # no text file
         return
     refuse_utf_16(file)
     if suffix_of(file) == ".tsv":
@@ -217,12 +217,16 @@ def _rows_of_table(lines: TextIO, delimiter: str) -> Iterator[int]:
         begin = reader.line_num + 1
 
 
-def streamed_in_shards(rows: Dataset | IterableDataset, streaming: bool = False) -> Dataset | IterableDataset:
+def as_asked(rows: Dataset, streaming: bool) -> Dataset | IterableDataset:
+    """Rows in memory, or as a stream of several shards, which many readers may share."""
+    return rows.to_iterable_dataset(max(1, min(256, len(rows) // 10_000))) if streaming else rows
+
+
+def in_shards(rows: Dataset | IterableDataset) -> Dataset | IterableDataset:
     """Streamed rows in as many shards as their format allows, so that many readers may share them. Rows in memory stay
-    as they are, unless `streaming`."""
-    if isinstance(rows, Dataset):
-        return rows.to_iterable_dataset(max(1, min(256, len(rows) // 10_000))) if streaming else rows
-    return rows.reshard() if rows.num_shards < 256 else rows  # splits Parquet by groups of rows
+    as they are."""
+    is_divided = isinstance(rows, Dataset) or rows.num_shards >= 256
+    return rows if is_divided else rows.reshard()  # splits Parquet by groups of rows
 
 
 def matching_files(file: str) -> list[Path]:
@@ -237,7 +241,8 @@ def suffix_of(file: Path) -> str:
 
 
 def kind_of(files: Sequence[Path], kinds: Collection[str], name: str) -> str:
-    """The suffix of all files, which is one of these kinds. `name` says in errors where the files were named."""
+    """The suffix of all files. Refuses a missing file, files of several kinds, and a kind that is not one of `kinds`.
+    `name` says in errors where the files were named."""
     if not files:
         raise FileNotFoundError(f"{name}: no such file")
     suffix, *others = sorted(set(map(suffix_of, files)))

@@ -81,7 +81,7 @@ def pluralize(number: int, thing: str) -> str:
 def load_data_set(args: DataOptions) -> Mapping[str, Rows]:
     """The splits of a data set of the Hub or of a folder, or of the built-in one."""
     if args.is_generated:
-        return {name: row_files.streamed_in_shards(rows, args.streaming) for name, rows in args.built_in().items()}
+        return {name: row_files.as_asked(rows, args.streaming) for name, rows in args.built_in().items()}
     try:
         return row_files.splits_of(args.dataset_name, args.dataset_config_name, args.streaming, keep_as_text=True)
     except ConnectionError as error:
@@ -92,7 +92,7 @@ def load_data_set(args: DataOptions) -> Mapping[str, Rows]:
 def load_file(args: DataOptions, role: str, file: str) -> Dataset | IterableDataset:
     """The rows of the file that has a role, such as "train", or of all files that fit a pattern."""
     files, name = row_files.matching_files(file), f"{role}_file {file!r}"
-    row_files.kind_of(files, row_files.TEXT_FILES if args.text_rows else row_files.TABLES, name)
+    row_files.kind_of(files, row_files.READERS if args.text_rows else row_files.TABLES, name)  # refuses other files
     if not any(path.stat().st_size for path in files):
         raise ValueError(f"there is no text in the {role} split: {name} is empty")
     return row_files.rows_of_files(files, name, args.streaming, args.text_rows, SHARD, keep_as_text=True)
@@ -122,6 +122,11 @@ def load_splits(
         raise ValueError(f"no split to train on among {list(splits)}: no name begins with 'train'")
     ((name, train),) = splits.items()
     return {"train": train}, [*notes, f"The data set has only the split {name!r}; all others are cut from it."]
+
+
+def final_split(rows: Mapping[str, Any]) -> str:
+    """The split whose figures come last: "test", or "validation" if there is no test split."""
+    return "test" if "test" in rows else "validation"
 
 
 def vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:

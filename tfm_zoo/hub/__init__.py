@@ -3,7 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import transformers  # noqa: F401, which imports `tfm_zoo.plugin`: first, so that no file here is half imported then
+# First: `when_imported` in tfm_zoo/__init__.py then imports `tfm_zoo.plugin`, while no file here is half imported.
+import transformers  # noqa: F401
 
 from ..utils.importing import names_from
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import CommitInfo, HfApi, ModelCard
+from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import validate_repo_id
 
 from .. import __version__
@@ -75,19 +76,38 @@ def push(
     folder, api = Path(folder), HfApi(token=token)
     validate_repo_id(repo_id)
     files = checked_files(folder, native, max_drop)
-    command = shlex.join(["tfm-zoo", "push", str(folder), repo_id, *(["--revision", revision] if revision else [])])
-    with told_if_unreachable(api, f"push when there is a connection: {command}"), silenced_retrying():
-        repo_id = open_repository(api, repo_id, private, revision)
+    command = push_command(folder, repo_id, private, revision, native)
+    try:
+        with told_if_unreachable(api, f"push when there is a connection: {command}"), silenced_retrying():
+            repo_id = open_repository(api, repo_id, private, revision)
+    except HfHubHTTPError as error:
+        raise PushError(f"{repo_id}: {in_one_line(error)}. Nothing was sent; push again: {command}") from error
     message = commit_message or f"Upload {folder.resolve().name} with tfm_zoo {__version__}"
     try:
         card = card_of_folder(folder, repo_id)
         return upload(api, repo_id, files, card, revision=revision, commit_message=message)
     except Exception as error:  # of the network, of the Hub, or of the disk
-        reason = " ".join(str(error).split()).rstrip(".")
         raise PushError(
-            f"The upload to {repo_id} failed: {reason}. {lacking(error, api, files, repo_id, revision)}: "
+            f"The upload to {repo_id} failed: {in_one_line(error)}. {lacking(error, api, files, repo_id, revision)}: "
             f"a push changes all or nothing. Push again ({command}): what is there is not sent a second time."
         ) from error
+
+
+def push_command(
+    folder: str | Path, repo_id: str, private: bool | None = None, revision: str | None = None, native: bool = False
+) -> str:
+    """The command that pushes a folder as [`push`] does. `tfm-zoo push` refuses a `native` model, so that is Python."""
+    if native:
+        given = ", private=True" * bool(private) + f', revision="{revision}"' * bool(revision)
+        call = f'push("{folder}", "{repo_id}", native=True{given})'
+        return shlex.join(["python", "-c", f"from tfm_zoo.hub import push; {call}"])
+    options = [*(["--private"] if private else []), *(["--revision", revision] if revision else [])]
+    return shlex.join(["tfm-zoo", "push", str(folder), repo_id, *options])
+
+
+def in_one_line(error: Exception) -> str:
+    """What an error says, to stand inside a sentence."""
+    return " ".join(str(error).split()).rstrip(".")
 
 
 def files_to_push(
@@ -134,7 +154,7 @@ def told_if_unreachable(api: HfApi, later: str) -> Iterator[None]:
     except Exception as error:
         if not is_unreachable(error):
             raise
-        why = str(error).rstrip(".")
+        why = in_one_line(error)
         raise PushError(f"The Hub ({api.endpoint}) cannot be reached: {why}. Nothing was sent; {later}") from error
 
 

@@ -58,7 +58,8 @@ def save_pretrained(
         return save_whole(self, folder, is_main_process, state_dict, push_to_hub=push_to_hub, **kwargs)
     if state_dict is not None:  # engines copy tied weights: only one of each is saved
         tied = self.all_tied_weights_keys  # a copy's name -> the name that is saved
-        state_dict = {name: value for name, value in state_dict.items() if tied.get(name) not in state_dict}
+        copies = [name for name, saved in tied.items() if saved in state_dict]
+        state_dict = {name: value for name, value in state_dict.items() if name not in copies}
     if push_to_hub:
         check_code(self)
     weights = state_dict and dict(state_dict)  # transformers empties the dict that it saves

@@ -79,8 +79,8 @@ def open_repository(api: HfApi, repo_id: str, private: bool | None = None, revis
 
 @patiently()
 def upload(api: HfApi, repo_id: str, *contents: Any, **options: Any) -> CommitInfo:
-    """Uploads files as [`commit`] does. If there is no answer, the Hub may have done it: what is there is not sent a
-    second time, and no commit is made of it."""
+    """Uploads files as [`commit`] does, and once more if there is no answer. If the Hub made the first commit all the
+    same, the second call sends no file again, and makes no second commit."""
     try:
         return commit(api, repo_id, *contents, **options)
     except Exception as error:

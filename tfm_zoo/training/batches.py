@@ -65,27 +65,27 @@ class GlobalBatchSampler(Sampler[list[int]]):
         return self.division.per_device
 
     def __iter__(self) -> Iterator[list[int]]:
-        for batch in self.global_batches[self.first_step :]:
-            yield from self.micro_batches(batch)
+        for global_batch in self.global_batches[self.first_step :]:
+            yield from self.micro_batches(global_batch)
 
     def steps(self, loader: Iterable[Any]) -> Iterator[list[Any]]:
         """Group the batches of `loader`, which reads from this sampler, by optimiser step."""
-        batches = iter(loader)
-        for batch in self.global_batches[self.first_step :]:
-            yield list(islice(batches, len(self.micro_batches(batch))))
+        loaded = iter(loader)
+        for global_batch in self.global_batches[self.first_step :]:
+            yield list(islice(loaded, len(self.micro_batches(global_batch))))
 
     def examples_in(self, step: int) -> int:
         """Number of examples in the global batch of a step of the epoch."""
         return len(self.global_batches[step])
 
-    def micro_batches(self, batch: Tensor) -> list[list[int]]:
+    def micro_batches(self, global_batch: Tensor) -> list[list[int]]:
         """This process's share of a global batch, in as few micro-batches as fit.
 
         Ten examples, for two processes that take two at a time, are three parts: [0 1 2 3], [4 5 6] and [7 8 9]. The
         first process gets [0 2], [4 6] and [7 9], the second [1 3], [5] and [8]. A part may be too large by one, so
         that no share is empty: three examples, for two processes that take one at a time, are one part, [0 2] and [1].
         """
-        processes = self.division.num_processes
-        sharing = processes if len(batch) >= processes else 1
-        count = min(-(-len(batch) // (self.capacity(batch) * sharing)), len(batch) // sharing)
-        return [part[self.division.process_index % sharing :: sharing].tolist() for part in batch.tensor_split(count)]
+        processes, first, size = self.division.num_processes, self.division.process_index, len(global_batch)
+        sharing = processes if size >= processes else 1
+        count = min(-(-size // (self.capacity(global_batch) * sharing)), size // sharing)
+        return [part[first % sharing :: sharing].tolist() for part in global_batch.tensor_split(count)]

@@ -35,13 +35,13 @@ RESULTS_FILE = "all_results.json"  # a run that has it is finished
 UNFINISHED = ".*unfinished*"  # a glob of what is being written: `.unfinished-checkpoint-10`, `.ab12.unfinished`
 #: files that describe the others: deleted before the others are replaced, and written last
 WRITE_LAST = (STATE_FILE, MANIFEST)
-#: files of a checkpoint -> what refuses one that is cut or holds code. Accelerate would pass over some, and run code
+#: files of a checkpoint -> what refuses one that is cut. Accelerate would pass over some
 OPENERS = {
     "*.json": lambda path: json.loads(path.read_text(encoding="utf-8")),
     "*.safetensors": lambda path: safe_open(path, "pt"),
     "*.bin": ZipFile,  # torch's
     "random_states_*.pkl": ZipFile,
-    "custom_checkpoint_*.pkl": lambda path: torch.load(path, weights_only=True),
+    "custom_checkpoint_*.pkl": lambda path: torch.load(path, weights_only=True),  # Accelerate would run code in it
 }
 #: options of earlier versions that changed what is learned
 GONE = "freeze_epochs frozen_learning_rate gradual_unfreezing layerwise_lr_decay length_penalty separate_vocabularies"
@@ -51,8 +51,8 @@ RESUME_WARNINGS = {
     "total_steps": "from here on, the learning rate is that of a run of the new length",
 }
 #: fact -> what it is, where its name does not say so
-MEANS = dict.fromkeys(("training texts", "validation texts"), "labels count as texts, too")
-MEANS["global_batch_size"] = "it is per_device_train_batch_size x gradient_accumulation_steps x processes"
+EXPLANATIONS = dict.fromkeys(("training texts", "validation texts"), "labels count as texts, too")
+EXPLANATIONS["global_batch_size"] = "it is per_device_train_batch_size x gradient_accumulation_steps x processes"
 
 
 # transformers' own `TrainerState` records neither the step within an epoch nor the run that it belongs to.
@@ -98,7 +98,7 @@ class TrainState:
         """The state in a folder. What earlier versions recorded gets today's form."""
         values = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
         identity = values.pop("run", None) or values.get("identity", {})  # 0.3: "run"
-        if "engine" not in identity:  # 0.2 recorded options alone. Without one, nobody knows what the launcher chose.
+        if "engine" not in identity:  # of 0.2, which did not record what the launcher chose
             unknown = [name for name in ("mixed_precision", "torch_compile") if not identity.get(name)]
             identity = {name: value for name, value in identity.items() if name not in unknown}
         column = identity.get("label_column_name")
@@ -137,8 +137,8 @@ def check_identity(state: TrainState, identity: Mapping[str, Any]) -> list[str]:
     differing = [name for name, now in identity.items() if not are_same(name, recorded.get(name, now), now)]
     if others := [name for name in differing if name not in RESUME_WARNINGS]:
         changes = ", ".join(f"{name} was {recorded[name]} and is {identity[name]}" for name in others)
-        known = filter(None, map(MEANS.get, others))
-        advice = "; ".join(dict.fromkeys(["give what it was, or another output_dir", *known]))
+        hints = [EXPLANATIONS[name] for name in others if name in EXPLANATIONS]
+        advice = "; ".join(dict.fromkeys(["give what it was, or another output_dir", *hints]))
         raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}; {advice}")
     for name in differing:
         logger.warning(f"Continuing with {name} {identity[name]}, which was {recorded[name]}: {RESUME_WARNINGS[name]}")

@@ -23,6 +23,7 @@ from transformers.training_args import OptimizerNames
 
 from tfm_zoo.data.options import as_mapping
 from tfm_zoo.data.splits import pluralize, vocabulary_digest
+from tfm_zoo.hub.earlier_models import delete_earlier_model
 from tfm_zoo.hub.sharded_models import own_class, rebuilt
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.batches import Division, GlobalBatchSampler
@@ -189,8 +190,8 @@ class Loop:
         if (checkpoint / "training_args.bin").exists():
             raise ValueError(f"{checkpoint} is of transformers' Trainer: go on with as_trainer, or change output_dir")
         state = checkpoints.TrainState.read(checkpoint)
-        # Compare before weights are loaded, which may be another run's. An identity has the number of `warmup_steps`,
-        # also where the option is a share. If the run is longer now, the number for the recorded length is compared.
+        # Compare before weights are loaded, which may be another run's. The warm-up of a longer run is longer, too. So
+        # the number of its steps is compared as if the run had its recorded length.
         steps = state.identity.get("total_steps", self.total_steps)
         changes = checkpoints.check_identity(state, self.state.identity | {"warmup_steps": self.args.warmup_of(steps)})
         if state.step > self.total_steps:
@@ -313,6 +314,8 @@ class Loop:
                 model.save_pretrained(folder, state_dict=plain)  # with code and manifest of a zoo model: hub/saving.py
                 self.task.save_tokenizer(folder)
                 self.state.write(folder)  # names the step of this model
+                if self.args.overwrite_output_dir:
+                    delete_earlier_model(self.output_dir, but_for=folder)
         self.accelerator.wait_for_everyone()
 
 
@@ -334,8 +337,8 @@ def train_step(
     mine = torch.stack(counts).sum(dim=0)  # `(losses,)`: often one
     items = accelerator.reduce(mine.to(accelerator.device, non_blocking=True), "sum")
     summed = torch.zeros(items.shape, device=accelerator.device)
-    # Without a label in any process, momentum and decay must not move weights. (`items` alone would do, but reading it
-    # waits for the device, so a process looks at its own first.)
+    # Without a label in any process, momentum and decay must not move weights. (`mine` is asked first: to read `items`
+    # is to wait for the device.)
     if not mine.any() and not items.any():
         scheduler.step()
         return summed.sum(), 0.0

@@ -72,6 +72,7 @@ class Head:
         """The checkpoint that the options name, with these fields, and with new weights for what it lacks. `drop_head`:
         its head counts as lacking. `config`: its own, if known."""
         name, revision, config = args.model_name_or_path, args.model_revision, config or self.config_of_checkpoint(args)
+        # `from_official` takes no revision.
         place = str(download(name, FILES, revision)) if revision and not Path(name).exists() else name
         if args.becomes_zoo(config):
             source = transformers.AutoModel.from_pretrained(place) if drop_head else place
@@ -102,7 +103,7 @@ class Head:
             labels = [config.id2label[index] for index in range(len(labels))]  # in the order of its head
         elif names_head and not is_misfit and not all(label.startswith("LABEL_") for label in known):
             logger.warning(f"{name!r} classifies into {known}: its head now learns {labels}")
-        # Loading makes a head that is missing. `drop_head` is for a head that is there, even if no field names it.
+        # A checkpoint may have a head that no field names: it is dropped, too.
         drop_head = args.ignore_mismatched_sizes and (is_misfit or not names_head)
         return self.load(args, drop_head, config, **label_fields(labels), **fields)
 
@@ -118,7 +119,7 @@ def load_named(args: TrainingOptions, option_name: str, auto_class: type) -> Any
     revision = args.model_revision if option_name == "model_name_or_path" else None
     try:
         check_folder(name)
-        if not Path(name).exists():
+        if not Path(name).exists():  # a download fails at once without a connection, and says why
             download(name, ["config.json" if auto_class is AutoConfig else "tokenizer_config.json"], revision)
         return auto_class.from_pretrained(name, revision=revision, trust_remote_code=args.trust_remote_code)
     except OSError as error:

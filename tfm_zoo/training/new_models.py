@@ -28,7 +28,7 @@ def model_with_labels(
     tokenizer = new_tokenizer(args, texts)
     if not args.tokenizer_name:
         tokenizer.model_max_length = args.max_seq_length
-    # These fields decide shapes of weights. `fields` may be the zoo's alone, and wait until the model is converted.
+    # Labels and positions decide shapes of weights. `new_model` sets `fields` last: an official model may lack them.
     positions = {} if args.has_own_sizes else {"max_position_embeddings": args.max_seq_length}
     config = new_config(head, args, tokenizer, **label_fields(labels), **positions)
     return new_model(head, args, config, **fields), tokenizer
@@ -52,11 +52,10 @@ def new_config(
     small = {} if args.has_own_sizes else args.small_fields
     fields = {**small, "vocab_size": len(tokenizer), **special, **fields}
     known = known_config(args)
-    # It is made anew, since some fields follow from others, as head_dim does. Of a type, `known` has only defaults.
-    saved = known.to_diff_dict() if args.config_name else {}
+    saved = known.to_diff_dict() if args.config_name else {}  # of a type, `known` has only defaults
     changes = {known.attribute_map.get(name, name): value for name, value in (fields | args.overrides()).items()}
     try:
-        config = type(known).from_dict(saved | changes)
+        config = type(known).from_dict(saved | changes)  # anew: some fields follow from others, as head_dim does
     except StrictDataclassFieldValidationError as error:
         raise ValueError(f"config_overrides: {error.__cause__}") from error
     head.check(config)
@@ -72,8 +71,8 @@ def new_tokenizer(args: TrainingOptions, texts: Iterable[str]) -> PreTrainedToke
     usual = getattr(known, "vocab_size", args.small_vocab_size) if args.has_own_sizes else args.small_vocab_size
     size = args.tokenizer_vocab_size or args.overrides().get("vocab_size") or usual
     tokenizer = args.make_tokenizer(texts, size)
-    is_named_size = args.config_name in (None, *tfm_zoo.NAMED_CONFIGS)
-    other = "" if is_named_size else f"; --tokenizer_name {args.config_name} takes the one of --config_name"
+    has_tokenizer = args.config_name not in (None, *tfm_zoo.NAMED_CONFIGS)
+    other = f"; --tokenizer_name {args.config_name} takes the one of --config_name" if has_tokenizer else ""
     logger.info(f"A new tokenizer of {len(tokenizer):,} tokens is made from the texts{other}")
     return tokenizer
 

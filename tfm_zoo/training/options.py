@@ -169,12 +169,12 @@ class TrainingOptions(DataOptions):
 
     def with_defaults(self) -> Self:
         """These options with defaults that depend on others and on `accelerate launch`; bf16 as mixed_precision."""
+        if self.model_revision and self.is_new:
+            raise ValueError("model_revision is of a checkpoint: give model_name_or_path")
         args = self if self.source else replace(self, dataset_name=built_in_data.NAME)
         describes_new = args.has_own_sizes or args.config_overrides or args.tokenizer_vocab_size
         if args.default_model and args.is_new and not (describes_new or args.is_generated):
             args = replace(args, model_name_or_path=args.default_model)
-        if args.model_revision and args.is_new:
-            raise ValueError("model_revision is of a checkpoint: give model_name_or_path")
         usual_rate = 1e-3 if args.is_new else 5e-4 if args.lora_rank else 5e-5
         accumulation = args.gradient_accumulation_steps
         of_launcher = os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
@@ -200,7 +200,7 @@ class TrainingOptions(DataOptions):
 
     @property
     def is_higher_better(self) -> bool:
-        """Whether of two models the one with more of `metric_for_best_model`, which the task has settled, is better."""
+        """Whether a higher `metric_for_best_model` is better. The task has settled which metric that is."""
         falling = self.metric_for_best_model.endswith(("loss", "perplexity", "mse", "mae"))
         return not falling if self.greater_is_better is None else self.greater_is_better
 

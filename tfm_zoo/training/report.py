@@ -15,10 +15,9 @@ from jinja2 import Template
 from transformers import PreTrainedModel
 
 from tfm_zoo.data.splits import pluralize
-from tfm_zoo.hub import push
 from tfm_zoo.hub.cards import facts_of_zoo_model, licence_of, write_card
 from tfm_zoo.hub.model_card import tags_of
-from tfm_zoo.hub.pushing import told_if_unreachable
+from tfm_zoo.hub.pushing import PushError, in_one_line, push, push_command, told_if_unreachable
 from tfm_zoo.hub.uploading import open_repository
 from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
 from tfm_zoo.training.options import TrainingOptions
@@ -42,9 +41,9 @@ def write_report(task: Task, model: PreTrainedModel, state: TrainState, results:
     values = values_of_card(task, model, state, results)
     plot_training(state.log_history, output_dir / PICTURE, *values["plotted"], best_step=state.best_step)
     values |= facts_of_zoo_model(model) if task.is_zoo else {"model": model}
-    repository = args.hub_model_id or shortened(args.output_dir)  # by which `from_pretrained` loads the model
-    metadata = metadata_of_card(task, model, results)
-    if not write_card(output_dir, template_file(type(task)), metadata, repository, **values):
+    source = args.hub_model_id or shortened(args.output_dir)  # by which `from_pretrained` loads the model
+    metadata = metadata_of_card(task, model, results, values["name"])
+    if not write_card(output_dir, template_file(type(task)), metadata, source, **values):
         logger.warning(f"{output_dir}/README.md was not written by this recipe: it is left as it is")
     logger.info(", ".join(f"{name} {value:.4g}" for name, value in results.items()))
     logger.info(f"The best model (by {args.metric_for_best_model}) is in {output_dir}")
@@ -73,15 +72,19 @@ def open_hub_repository(run: Run) -> Run:
 
 
 def push_model(task: Task) -> None:
-    """Upload the best model, as it lies in its folder. An error says how to push again."""
+    """Upload the best model, as it lies in its folder. Every error is a `PushError`, and says how to push again."""
     args = task.args
-    options = {"private": args.hub_private_repo, "revision": args.hub_revision, "token": args.hub_token}
-    commit = push(Path(args.output_dir), args.hub_model_id, native=not task.is_zoo, **options)
+    what = {"folder": args.output_dir, "repo_id": args.hub_model_id, "native": not task.is_zoo}
+    what |= {"private": args.hub_private_repo, "revision": args.hub_revision}
+    try:
+        commit = push(**what, token=args.hub_token)
+    except (OSError, ValueError) as error:  # such as that of a repository that became public
+        raise PushError(f"{in_one_line(error)}. Then push again: {push_command(**what)}") from error
     logger.info(f"Pushed to {commit.commit_url}")
 
 
-def metadata_of_card(task: Task, model: PreTrainedModel, results: dict[str, Any]) -> ModelCardData:
-    """The card's metadata, which the Hub reads."""
+def metadata_of_card(task: Task, model: PreTrainedModel, results: dict[str, Any], name: str) -> ModelCardData:
+    """The metadata of the card of a model of this name, which the Hub reads."""
     args = task.args
     dataset_id = None if args.is_generated else hub_id(args.dataset_name)
     prefix = PREFIXES[task.final_split]
@@ -104,7 +107,7 @@ def metadata_of_card(task: Task, model: PreTrainedModel, results: dict[str, Any]
         datasets=[dataset_id] if dataset_id else None,
         metrics=names,
         base_model=hub_id(args.model_name_or_path),
-        model_name=Path(repository_of(args)).name,
+        model_name=name,
         eval_results=[
             EvalResult(metric_type=name, metric_name=task.metric_titles.get(name, name), metric_value=value, **known)
             for name, value in values.items()

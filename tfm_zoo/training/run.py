@@ -44,7 +44,7 @@ class Run:
     accelerator: Accelerator
     args: TrainingOptions
     metrics: Metrics | None = None  # those that the options name; `None`: the usual ones of the task
-    seeks_best: bool = False  # whether an option names the metric that picks the best model
+    names_best: bool = False  # whether an option names the metric that picks the best model
 
 
 def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[str] | None = None) -> Run:
@@ -54,7 +54,7 @@ def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[st
     starting_point(accelerator, args)  # refuses a used folder; `Loop.begin` asks again, behind the lock
     with accelerator.main_process_first():  # a metric may be downloaded
         metrics = load_metrics(args.metrics, args.trust_remote_code) if args.metrics else None
-    return Run(name, accelerator, args, metrics, seeks_best=bool(args.metric_for_best_model))
+    return Run(name, accelerator, args, metrics, names_best=bool(args.metric_for_best_model))
 
 
 @contextmanager
@@ -95,7 +95,7 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
         mixed_precision=args.mixed_precision,
         dynamo_backend=args.torch_compile_backend if args.torch_compile else None,
         log_with=trackers(args) or None,
-        # 1: else Accelerate takes the launcher's number. `train_step` accumulates by itself, and weighs items alike.
+        # `train_step` accumulates by itself, and weighs items alike. Without 1, Accelerate takes the launcher's number.
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
         project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
         kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(seconds=args.ddp_timeout), **backend)],

@@ -18,7 +18,7 @@ from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTok
 
 from tfm_zoo.converters.limits import check_room
 from tfm_zoo.converters.sources import MANIFEST
-from tfm_zoo.data.splits import Data
+from tfm_zoo.data.splits import Data, final_split
 from tfm_zoo.metrics import MetricError, Metrics, check_kinds, load_metrics
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.proof.manifest import complete_manifest
@@ -64,6 +64,7 @@ class Task(ABC):
 
     def __post_init__(self) -> None:
         self.is_zoo = is_zoo(self.model.config)
+        self.final_split = final_split(self.splits)  # whose figures the card's metadata state
         args, known = self.args, [*dict.fromkeys(("loss", *self.known_metrics))]
         if args.metrics:
             check_kinds(args.metrics, self.data.usual_metrics[0])
@@ -73,7 +74,7 @@ class Task(ABC):
         # Results of metrics that options name are looked for after the first evaluation: only the metric knows them.
         if best not in known and not args.metrics:
             raise ValueError(f"metric_for_best_model {best!r}: expected one of {known}")
-        if best != args.metric_for_best_model:  # (`replace` refuses it in compare_architectures.py: init=False)
+        if best != args.metric_for_best_model:  # (no option of compare_architectures.py, where `replace` refuses it)
             self.run = replace(self.run, args=replace(args, metric_for_best_model=best))
         loading = {
             "batch_size": args.per_device_eval_batch_size,
@@ -93,11 +94,11 @@ class Task(ABC):
         return self.metric_titles
 
     def check_best(self, metrics: Mapping[str, float]) -> None:
-        """Without the metric that picks the best model: refuse it if an option named it, and else take the loss."""
+        """If the metric that picks the best model is missing: refuse one that an option named. Else take the loss."""
         if (best := self.args.metric_for_best_model) not in metrics:
-            if self.run.seeks_best:
+            if self.run.names_best:
                 raise MetricError(f"metric_for_best_model {best!r}: expected one of {[*metrics]}")
-            self.run = replace(self.run, args=replace(self.args, metric_for_best_model="loss"))
+            self.run = replace(self.run, args=replace(self.args, metric_for_best_model="loss", greater_is_better=None))
 
     @property
     def accelerator(self) -> Accelerator:
@@ -115,11 +116,6 @@ class Task(ABC):
     def make_batch_sampler(self, division: Division) -> GlobalBatchSampler:
         """What draws the batches of the training examples in memory."""
         return GlobalBatchSampler(len(self.splits["train"]), division, self.args.seed, self.lengths)
-
-    @property
-    def final_split(self) -> str:
-        """The split of further figures of the best model: "test", or "validation" if there is no test split."""
-        return "test" if "test" in self.splits else "validation"
 
     @abstractmethod
     def compute_batch(self, model: nn.Module, batch: Batch) -> Tensors:

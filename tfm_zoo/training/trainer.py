@@ -63,9 +63,9 @@ def settings_of(task: Task) -> dict[str, Any]:
     if args.sync_each_batch:
         same["accelerator_config"] = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
     saving, interval = args.checkpointing_steps, str(args.eval_steps or "epoch")
-    if task.run.seeks_best and saving not in (None, interval):
+    if task.run.names_best and saving not in (None, interval):
         raise ValueError(f"metric_for_best_model takes one of the checkpoints: give checkpointing_steps {interval}")
-    saving = saving or ("best" if task.run.seeks_best else "no")
+    saving = saving or ("best" if task.run.names_best else "no")
     if saving.isdecimal():
         same["save_steps"], saving = int(saving), "steps"
     return same | {
@@ -73,7 +73,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         "lr_scheduler_kwargs": as_mapping("lr_scheduler_kwargs", args.lr_scheduler_kwargs),
         "eval_strategy": "steps" if args.eval_steps else "epoch",
         "save_strategy": saving,
-        "load_best_model_at_end": task.run.seeks_best,
+        "load_best_model_at_end": task.run.names_best,
         "greater_is_better": args.is_higher_better,
         "train_sampling_strategy": "group_by_length" if args.group_by_length else "random",
         **{name: task.accelerator.mixed_precision == name for name in ("bf16", "fp16")},

@@ -199,8 +199,8 @@ class ClassificationTask(Task):
             if self.data.problem != ONE_LABEL or len(weights) != len(names) or min(weights) < 0:
                 raise ValueError(f"class_weights {weights}: expected a number of at least 0 for each of {names}")
             self.weights = torch.tensor([weights[names.index(name)] for name in labelling.names_by_id(label2id)])
-        # A run's identity has the pooling of the model, and not the option. A model's default is None there, as in
-        # earlier versions: "cls", and "late" of EuroBERT, which takes the mean of all tokens' outputs.
+        # A fact replaces the option of its name. Earlier versions recorded None for "cls" and for EuroBERT's "late",
+        # the mean of all tokens' outputs. Both are defaults.
         self.facts["classifier_pooling"] = None if pooling in ("cls", "late") else pooling
 
     @property
