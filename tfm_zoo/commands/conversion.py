@@ -109,7 +109,7 @@ def convert(
     if bill:
         report(bill)
     if quantize:
-        hint = "" if split else ". --split, with a file of texts, measures what rounding costs"
+        hint = "" if split or costs.before is None else ". --split, with a file of texts, measures what rounding costs"
         advise(f"It loads after `import tfm_zoo`{hint}")
     advise(f"To check later that it still computes the same: tfm-zoo verify {quote(str(out))}")
 
