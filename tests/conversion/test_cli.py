@@ -126,6 +126,24 @@ def test_fields_for_engines(places):
 
 
 @pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"pad_token_id": 98, "decoder_start_token_id": 98}, ""),  # as a published one: padding's row is zero
+        (
+            {"pad_token_id": 98, "decoder_start_token_id": 2},
+            "writes other text than this Marian. It starts the decoder",
+        ),
+        ({"pad_token_id": 0}, "does not convert this Marian. It drops the last row of the embeddings (98) as padding"),
+    ],
+)
+def test_a_marian_that_ctranslate2_misreads(fields, said, places):
+    save("MarianMTModel", places[0], {}, **fields)
+    run("convert", *places[:2])
+    output = run("export", "--for-engines", *places[1:])
+    assert said in output and bool(said) == ("warning: CTranslate2" in output)
+
+
+@pytest.mark.parametrize(
     ("name", "head", "wanted"),
     [
         ("GPT2LMHeadModel", "token-classification", "TfmGPTForTokenClassification"),  # several families have one

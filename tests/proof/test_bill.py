@@ -8,7 +8,12 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict
 
-from tfm_zoo import TfmBertForSequenceClassification, TfmBertModel, pack_weights
+from tfm_zoo import (
+    TfmBertForSequenceClassification,
+    TfmBertModel,
+    TfmEncoderDecoderForConditionalGeneration,
+    pack_weights,
+)
 from tfm_zoo.hub import push
 from tfm_zoo.hub.model_card import MARK
 from tfm_zoo.hub.pushing import card_of_folder
@@ -66,7 +71,7 @@ def test_convert_measures_a_metric_on_a_split(split, classifier, tmp_path):
 
 
 def test_convert_without_a_split(classifier, tmp_path):
-    tfm_zoo("convert", classifier, tmp_path / "int4", "--quantize", "int4")
+    assert "--split, with a file" in tfm_zoo("convert", classifier, tmp_path / "int4", "--quantize", "int4")
     bill = bill_of_folder(tmp_path / "int4")
     assert bill["measured_on"] == "64 generated texts" and -1 < bill["least_cosine"] <= bill["cosine"] < 1
     assert f"a cosine of {bill['cosine']:.4f} on average" in " ".join((tmp_path / "int4/README.md").read_text().split())
@@ -74,6 +79,10 @@ def test_convert_without_a_split(classifier, tmp_path):
     assert "--split needs --quantize" in tfm_zoo("convert", classifier, tmp_path / "x", "--split", "a.csv", code=1)
     said = tfm_zoo("convert", classifier, tmp_path / "x", "--quantize", "int8", "--split", "nothing.csv", code=1)
     assert "'nothing.csv' is neither a file" in said and not (tmp_path / "x").exists()
+    tiny_model(TfmEncoderDecoderForConditionalGeneration).save_pretrained(tmp_path / "translator")
+    words = ("convert", tmp_path / "translator", tmp_path / "rounded", "--quantize", "int8")
+    assert "an encoder-decoder is measured on drawn tokens. Leave" in tfm_zoo(*words, "--split", "a.csv", code=1)
+    assert "`import tfm_zoo`" in (said := tfm_zoo(*words)) and "--split" not in said
 
 
 def test_pack_weights_measures_by_itself(tmp_path):

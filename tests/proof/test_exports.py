@@ -184,6 +184,9 @@ def test_bad_input(models, tmp_path):
     assert "name the model that it was made from with --against" in verified(tmp_path / "x.onnx", code=1)
     assert "holds no export that is known here" in verified(models, "--against", bert, code=1)
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    (tmp_path / "model.bin").write_bytes(b"\6\0\0\0\x10\0TransformerSpec\0")
+    said = verified(tmp_path / "model.bin", "--against", bert, code=1)
+    assert "holds a translator. Of CTranslate2, only encoders and decoders can be compared" in said
     with patch.object(engines, "import_module", side_effect=ModuleNotFoundError("llama_cpp")):
         said = verified(tmp_path / "x.gguf", "--against", bert, code=1)
     assert "llama-cpp-python is not installed" in said

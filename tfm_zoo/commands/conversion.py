@@ -109,7 +109,7 @@ def convert(
     if bill:
         report(bill)
     if quantize:
-        hint = "" if split else ". --split, with a file of texts, measures what rounding costs"
+        hint = "" if split or costs.before is None else ". --split, with a file of texts, measures what rounding costs"
         advise(f"It loads after `import tfm_zoo`{hint}")
     advise(f"To check later that it still computes the same: tfm-zoo verify {quote(str(out))}")
 
@@ -174,13 +174,15 @@ def export(
 def write_official(zoo_folder: Path, folder: Path, source: str, for_engines: bool) -> str:
     """Writes the official checkpoint; returns what it is."""
     from ..converters import to_official
-    from ..converters.engine_fields import add_engine_fields
+    from ..converters.engine_fields import add_engine_fields, misread_by_ctranslate2
     from .models import load, save
 
     with notes.status("Converting"):
         official = to_official(load(zoo_folder))
     if for_engines:
         add_engine_fields(official.config)
+        if misread := misread_by_ctranslate2(official):
+            advise(f"warning: {misread} Run it in transformers, or in ONNX Runtime: tfm-zoo export --onnx")
     save(official, folder, source)
     return type(official).__name__
 

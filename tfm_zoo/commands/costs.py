@@ -57,12 +57,9 @@ class Costs:
         Raises:
             ValueError: for a split that cannot be read, or without a tokenizer to read it.
         """
-        reads_two = getattr(model.config, "is_encoder_decoder", False) or type(model).__name__.endswith(
-            "MultipleChoice"
-        )
-        if not has_tokenizer(folder) or reads_two:
+        if kind := kind_without_texts(model, folder):
             if split:
-                raise ValueError(f"--split {split!r}: it takes a model of texts, with its tokenizer.")
+                raise ValueError(f"--split {split!r}: {kind} is measured on drawn tokens. Leave out --split.")
             return cls()
         texts, labels = rows_in(split, model, text_column, label_column) if split else (generated(), ())
         if not texts:
@@ -94,6 +91,15 @@ class Costs:
 
         problem = model.config.problem_type or "single_label_classification"
         return next(iter(load_metrics([self.metric])(predicted(logits, problem), self.labels).numbers.values()))
+
+
+def kind_without_texts(model: PreTrainedModel, folder: Path) -> str:
+    """What a model is that cannot be measured on single texts; empty if it can."""
+    if getattr(model.config, "is_encoder_decoder", False):
+        return "an encoder-decoder"
+    if type(model).__name__.endswith("MultipleChoice"):
+        return "a model of multiple choice"
+    return "" if has_tokenizer(folder) else "a model without a tokenizer"
 
 
 def generated() -> list[str]:

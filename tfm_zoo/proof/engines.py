@@ -198,15 +198,16 @@ class CTranslate2(Engine):
     """A folder of CTranslate2: an encoder, or a decoder."""
 
     is_padded = False
+    KINDS = {"TransformerEncoderSpec": "Encoder", "TransformerDecoderSpec": "Generator"}
 
     def __init__(self, file: Path):
+        spec = specification(file)
+        if spec not in self.KINDS:
+            kind = "translator" if spec == "TransformerSpec" else spec
+            raise ValueError(f"{file} holds a {kind}. Of CTranslate2, only encoders and decoders can be compared.")
         ctranslate2 = imported("ctranslate2", "ctranslate2")
         self.title = f"CTranslate2 {ctranslate2.__version__}"
-        spec = specification(file)
-        kinds = {"TransformerEncoderSpec": ctranslate2.Encoder, "TransformerDecoderSpec": ctranslate2.Generator}
-        if spec not in kinds:
-            raise ValueError(f"{file} holds a {spec}; encoders and decoders of CTranslate2 are compared here.")
-        self.engine = kinds[spec](str(file.parent))
+        self.engine = getattr(ctranslate2, self.KINDS[spec])(str(file.parent))
         self.dtype = {"int8_float32": "int8", "int8_bfloat16": "int8", "int8_float16": "int8"}.get(
             self.engine.compute_type, self.engine.compute_type
         )
