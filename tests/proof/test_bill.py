@@ -8,12 +8,7 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict
 
-from tfm_zoo import (
-    TfmBertForSequenceClassification,
-    TfmBertModel,
-    TfmEncoderDecoderForConditionalGeneration,
-    pack_weights,
-)
+from tfm_zoo import TfmBertForSequenceClassification, TfmBertModel, TfmEncoderDecoderModel, pack_weights
 from tfm_zoo.hub import push
 from tfm_zoo.hub.model_card import MARK
 from tfm_zoo.hub.pushing import card_of_folder
@@ -79,7 +74,7 @@ def test_convert_without_a_split(classifier, tmp_path):
     assert "--split needs --quantize" in tfm_zoo("convert", classifier, tmp_path / "x", "--split", "a.csv", code=1)
     said = tfm_zoo("convert", classifier, tmp_path / "x", "--quantize", "int8", "--split", "nothing.csv", code=1)
     assert "'nothing.csv' is neither a file" in said and not (tmp_path / "x").exists()
-    tiny_model(TfmEncoderDecoderForConditionalGeneration).save_pretrained(tmp_path / "translator")
+    tiny_model(TfmEncoderDecoderModel).save_pretrained(tmp_path / "translator")
     words = ("convert", tmp_path / "translator", tmp_path / "rounded", "--quantize", "int8")
     assert "an encoder-decoder is measured on drawn tokens. Leave" in tfm_zoo(*words, "--split", "a.csv", code=1)
     assert "`import tfm_zoo`" in (said := tfm_zoo(*words)) and "--split" not in said

@@ -33,13 +33,12 @@ def misread_by_ctranslate2(official: PreTrainedModel) -> str:
         return ""
     config, decoder = official.config, official.get_decoder()
     last, start = config.vocab_size - 1, config.decoder_start_token_id
-    norm = decoder.embed_tokens.weight[start].float().norm().item()
     if config.pad_token_id != last:
         return (
             f"CTranslate2 does not convert this Marian. It drops the last row of the embeddings ({last}) as padding, "
             f"and here padding is row {config.pad_token_id}."
         )
-    if norm:
+    if norm := decoder.embed_tokens.weight[start].float().norm().item():
         return (
             "CTranslate2 writes other text than this Marian. It starts the decoder from a row of zeros, "
             f"and here row {start} (decoder_start_token_id) is not zero: its norm is {norm:.2g}."

@@ -1,15 +1,15 @@
 """What a run leaves in a folder is deleted where `--overwrite_output_dir` replaces its model."""
 
-import json
 from contextlib import suppress
 from pathlib import Path
 
 from .. import models
 from ..converters.sources import MANIFEST
-from ..proof.contents import INDEX, SETTINGS, SINGLE_FILE
+from ..proof.contents import INDEX, SETTINGS, SINGLE_FILE, read_json
 
 #: files that say which model a folder holds: without them, what a killed deletion leaves passes for none
 DESCRIBING = (MANIFEST, "trainer_state.json")
+#: by exact names, unlike `proof.contents.OF_TOKENIZERS`: a pattern such as `*.model` would delete a user's file
 OF_TOKENIZERS = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
     *("vocab.txt", "vocab.json", "target_vocab.json", "merges.txt", "tokenizer.model", "source.spm", "target.spm"),
@@ -31,8 +31,8 @@ def delete_earlier_model(folder: Path, but_for: Path | None = None) -> None:
     The code of somebody's own class stays, too: it may be the very file from which that class is imported.
     """
     named: set[str] = set()
-    with suppress(OSError, ValueError, AttributeError, TypeError):  # no manifest, or somebody else's
-        named = {*json.loads((folder / MANIFEST).read_text(encoding="utf-8")).get("code", ())}
+    with suppress(ValueError, TypeError):  # no manifest, or somebody else's
+        named = {*read_json(folder / MANIFEST).get("code", ())}
     code = [path.name for path in Path(models.__file__).parent.glob("*.py") if path.name in named]
     for path in [path for name in (*DESCRIBING, *SAVED, *code) for path in folder.glob(name) if not path.is_dir()]:
         if but_for is None or not (but_for / path.relative_to(folder)).exists():

@@ -24,6 +24,7 @@ from ..proof.model_files import files_of_model
 from ..proof.origin import listed
 from ..proof.verdict import Verdict
 from ..proof.verifying import read_manifest
+from ..utils.errors import in_one_line
 from ..utils.quiet import silenced_retrying
 from .cards import with_source
 from .model_card import card_of_model, is_outdated
@@ -103,11 +104,6 @@ def push_command(
         return shlex.join(["python", "-c", f"from tfm_zoo.hub import push; {call}"])
     options = [*(["--private"] if private else []), *(["--revision", revision] if revision else [])]
     return shlex.join(["tfm-zoo", "push", str(folder), repo_id, *options])
-
-
-def in_one_line(error: Exception) -> str:
-    """What an error says, to stand inside a sentence."""
-    return " ".join(str(error).split()).rstrip(".")
 
 
 def files_to_push(

@@ -12,6 +12,7 @@ from transformers import Cache, PreTrainedConfig
 
 from ..converters.errors import ConversionError
 from ..models.batch import is_traced
+from ..utils.errors import in_one_line
 from .calls import Call, TracedError
 from .finding import found_in
 from .modes import Modes, UnfollowedError
@@ -163,13 +164,13 @@ class BaseStandIn(StandIn):
             except TracedError:
                 return self.official(*args, **kwargs)
             except (UnfollowedError, ValueError) as error:
-                reason = in_a_line(error)
+                reason = in_one_line(error)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:
                 if any(isinstance(value, Cache) for value in (*args, *kwargs.values())):
                     raise  # it may have been written to
-                reason = f"{type(error).__name__}: {in_a_line(error)}"
+                reason = f"{type(error).__name__}: {in_one_line(error)}"
         self.say(reason)
         return self.official(*args, **kwargs)
 
@@ -205,9 +206,9 @@ class BaseStandIn(StandIn):
                 self.take_over()
                 shared = self.call.twin.shared if self.dtype is None else ()
             except (ConversionError, UnfollowedError) as error:
-                self.reason = in_a_line(error)
+                self.reason = in_one_line(error)
             except Exception as error:  # a form of the class that nobody has thought of
-                self.reason = f"{type(error).__name__}: {in_a_line(error)}"
+                self.reason = f"{type(error).__name__}: {in_one_line(error)}"
             self.watch = Watch(self.owner, shared)
         if self.call is not None:
             try:
@@ -237,10 +238,6 @@ class BaseStandIn(StandIn):
         if self.dtype is not None:
             pack(twin, self.owner, self.dtype, self.batches)
         self.call, self.modes = Call(found, twin), Modes(self.owner, fresh, twin)
-
-
-def in_a_line(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".")
 
 
 def is_graph() -> bool:

@@ -15,7 +15,7 @@ from transformers import masking_utils
 
 from .batch import EVERYTHING, Batch, KeptTokens, Layout, Tokens, Window, is_pad_mask, is_readable, is_traced
 from .inputs import asks_for, check_inputs, default_positions, documents_of
-from .kernels import OF_TORCH, PLAIN, takes_bounds
+from .kernels import OF_TORCH, PLAIN, added_to_scores, takes_bounds
 
 MASKED = 0.15 * 0.8  # of the tokens that ESM-2 was trained with
 BLOCKS_FROM = 4  # attention runs in blocks for inputs at least this many windows long
@@ -114,11 +114,6 @@ def shown_keys(mask: torch.Tensor, like: torch.Tensor) -> torch.BoolTensor | Non
     """A mask of padding `(batch, keys)` for any query, `(batch, 1, 1, keys)`; `None` if it is known to hide nothing."""
     sees = mask.to(like.device).bool()[:, None, None]
     return None if is_readable(sees) and sees.all() else sees
-
-
-def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype, unseen: float = -torch.inf) -> torch.Tensor:
-    """A mask of numbers, from one that is true where a query sees a key."""
-    return torch.zeros(sees.shape, dtype=dtype, device=sees.device).masked_fill_(~sees, unseen)
 
 
 def find_layouts(

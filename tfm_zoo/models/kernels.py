@@ -130,6 +130,11 @@ def eager_attention_forward(module, query, key, value, attention_mask, scaling, 
     return (weights @ value).transpose(1, 2).contiguous(), weights
 
 
+def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype, unseen: float = -torch.inf) -> torch.Tensor:
+    """A mask of numbers, from one that is true where a query sees a key."""
+    return torch.zeros(sees.shape, dtype=dtype, device=sees.device).masked_fill_(~sees, unseen)
+
+
 def soft_capped(scores: torch.Tensor, cap: float | None) -> torch.Tensor:
     """Scores, or logits, under a soft cap: they stay between `-cap` and `cap` (Gemma 2)."""
     return scores if cap is None else torch.tanh(scores / cap) * cap
@@ -156,8 +161,7 @@ def dropped_attention_forward(module, query, key, value, attention_mask, scaling
         # transformers makes no mask for the first pass, although a static cache has more keys than queries.
         attention_mask = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).tril()
     if attention_mask is not None and attention_mask.dtype == torch.bool:
-        hidden, attention_mask = ~attention_mask, torch.zeros_like(attention_mask, dtype=query.dtype)
-        attention_mask.masked_fill_(hidden, torch.finfo(query.dtype).min)
+        attention_mask = added_to_scores(attention_mask, query.dtype, torch.finfo(query.dtype).min)
     output, _ = eager_attention_forward(module, query, key, value, attention_mask, scaling, dropout)
     return output, None
 

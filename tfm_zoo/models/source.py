@@ -12,9 +12,9 @@ from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutput
 
 from .batch import IGNORED, Batch, KeptTokens, Layout, Tokens, bounds_of, has_hooks, is_pad_mask, is_traced
-from .entrance import added_to_scores, as_attention_reads, shown_keys
+from .entrance import as_attention_reads, shown_keys
 from .inputs import check_tensor, fits_pairs
-from .kernels import PLAIN, takes_bounds
+from .kernels import PLAIN, added_to_scores, takes_bounds
 
 
 class Source(NamedTuple):

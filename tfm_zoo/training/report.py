@@ -17,12 +17,13 @@ from transformers import PreTrainedModel
 from tfm_zoo.data.splits import pluralize
 from tfm_zoo.hub.cards import facts_of_zoo_model, licence_of, write_card
 from tfm_zoo.hub.model_card import tags_of
-from tfm_zoo.hub.pushing import PushError, in_one_line, push, push_command, told_if_unreachable
+from tfm_zoo.hub.pushing import PushError, push, push_command, told_if_unreachable
 from tfm_zoo.hub.uploading import open_repository
 from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import PREFIXES, Task
+from tfm_zoo.utils.errors import in_one_line
 from tfm_zoo.utils.locking import write_json
 from tfm_zoo.utils.published import command_line, hub_id, shortened
 from tfm_zoo.visualization import plot_training
@@ -64,8 +65,7 @@ def results_of(state: TrainState) -> dict[str, float]:
 
 def open_hub_repository(run: Run) -> Run:
     """Open the repository to push to: a missing permission must show before training. Returns the run with its name."""
-    args = run.args
-    api = HfApi(token=args.hub_token)
+    args, api = run.args, HfApi(token=run.args.hub_token)
     with told_if_unreachable(api, "train without push_to_hub, and run `tfm-zoo push` when there is a connection"):
         repository = open_repository(api, repository_of(args), args.hub_private_repo, args.hub_revision)
     return replace(run, args=replace(args, hub_model_id=repository))

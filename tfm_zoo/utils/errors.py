@@ -1,0 +1,6 @@
+"""How an error is told inside a sentence."""
+
+
+def in_one_line(error: Exception) -> str:
+    """What an error says, without line breaks and without a full stop at its end."""
+    return " ".join(str(error).split()).rstrip(".")
