@@ -39,7 +39,7 @@ from tfm_zoo.data.splits import digest
 from tfm_zoo.hub.cards import table
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import longest_input
-from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
+from tfm_zoo.training.new_models import known_config, new_config, new_model, new_tokenizer
 from tfm_zoo.training.report import device
 from tfm_zoo.training.run import Run, end_training, errors_in_one_line, start_accelerator
 from tfm_zoo.training.task import Task
@@ -341,6 +341,10 @@ class VariantLoop(Loop):
 def prepare(argv: list[str] | None = None) -> Comparison:
     """Read options and data, and check every variant: all that a user can get wrong."""
     args = parse_options(ComparisonOptions, argv, DEFAULT).with_defaults()
+    known = known_config(replace(args, config_overrides=None))
+    if known.is_encoder_decoder:
+        advice = "To compare translators, train each one, and draw their losses: tfm-zoo show training RUN RUN"
+        raise ValueError(f"This recipe compares decoders, and {known.model_type} is an encoder-decoder. {advice}")
     accelerator = start_accelerator(args)
     with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         corpus = load_corpus(args)

@@ -26,6 +26,7 @@ from tfm_zoo.converters.official_names import checkpoint_head
 IDS = torch.tensor([[5, 6, 7, 8, 9, 2], [9, 8, 7, 6, 5, 2]])
 BERT, GPT2, LLAMA = "BertForMaskedLM", "GPT2LMHeadModel", "LlamaForCausalLM"
 MARIAN, BART, FSMT = "MarianMTModel", "BartForConditionalGeneration", "FSMTForConditionalGeneration"
+T5 = "T5ForConditionalGeneration"
 WEIGHTS, BIN = "model.safetensors", "pytorch_model.bin"
 
 
@@ -123,6 +124,7 @@ CASES = [
     *((BERT, {}, as_bin(**how)) for how in ({}, {"zipped": False}, {"files": ("a.bin", "b.bin")})),
     (BERT, {}, write(BIN, "code that would run")),
     (BERT, {}, edited(CONFIG, architectures=...)),
+    (T5, {}, edited(CONFIG, architectures=["T5WithLMHeadModel"])),  # as T5-large on the Hub
     *((BERT, {}, renamed(*names)) for names in (("Norm.weight", "Norm.gamma"), ("Norm.bias", "Norm.beta"))),
     (BERT, {}, beside(**{"bert.embeddings.position_ids": torch.arange(40)[None]})),
     ("RobertaForMaskedLM", {}, edited(CONFIG, model_type=...)),

@@ -66,6 +66,8 @@ WORDS |= {"modules.json": "[]", "1_Pooling/config.json": "{}"}
 GPT2 = {"vocab.json": json.dumps(numbered("<|endoftext|>", *"theca", "Ġ", "th", "the", "Ġt"))}
 GPT2 |= {"merges.txt": "#version: 0.2\nt h\nth e\n", TOKENIZER: '{"model_max_length": 40}'}
 GPT2 |= {GENERATION: '{"do_sample": true, "top_k": 7, "eos_token_id": 2}'}
+PHOBERT = {"vocab.txt": "the 9\ncat 8\na 7\n", "bpe.codes": "t h 9\nth e</w> 9\n"}
+PHOBERT |= {TOKENIZER: '{"tokenizer_class": "PhobertTokenizer"}'}
 #: tokenizers that need sentencepiece or sacremoses travel unread
 MARIAN = {"source.spm": "a sentencepiece model", "target.spm": "another", "target_vocab.json": '{"</s>": 0}'}
 MARIAN |= {"vocab.json": '{"</s>": 0, "<unk>": 1, "the": 2, "<pad>": 3}', GENERATION: '{"num_beams": 6}'}
@@ -87,6 +89,7 @@ def pieces(**named: str) -> dict[str, str]:
     ("name", "files"),
     [
         *(("BertForMaskedLM", WORDS), ("GPT2LMHeadModel", GPT2), ("MarianMTModel", MARIAN)),
+        ("RobertaForMaskedLM", PHOBERT),
         *((f"{name}ForCausalLM", pieces(tokenizer_class="LlamaTokenizer")) for name in ("Llama", "Mistral")),
         *((f"{name}ForCausalLM", pieces()) for name in ("Llama", "Qwen2")),
     ],

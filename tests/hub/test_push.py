@@ -11,9 +11,9 @@ import pytest
 from huggingface_hub import ModelCard
 from transformers import AutoModel
 
-from tfm_zoo import TfmBertForSequenceClassification, TfmGPTForCausalLM
+from tfm_zoo import TfmBertForSequenceClassification, TfmGPTForCausalLM, from_official
 from tfm_zoo.hub import PushError, files_to_push, push
-from tfm_zoo.hub.cards import write_card
+from tfm_zoo.hub.cards import facts_of_zoo_model, write_card
 from tfm_zoo.hub.model_card import MARK, card_of_model
 from tfm_zoo.proof import verify
 from tfm_zoo.proof.manifest import complete_manifest
@@ -218,7 +218,9 @@ def test_card_of_a_converted_checkpoint(tmp_path, there):
     command("convert", tmp_path / "official", folder)
     made = ModelCard.load(folder / "README.md")
     assert (made.data.pipeline_tag, made.data.license) == ("translation", "mit")
-    assert {"tfm_zoo", "marian"} <= set(made.data.tags)
+    assert {"tfm_zoo", "marian"} <= set(made.data.tags) and "| positions | sinusoidal |\n| norm |" in made.text
+    facts = facts_of_zoo_model(from_official(build_tiny(BY_NAME["T5ForConditionalGeneration"])))
+    assert "| positions | biased by distance |\n| norm |" in facts["about"].render(facts)
     trained = sum(weight.numel() for weight in native.parameters() if weight.requires_grad)
     assert f"| parameters | {trained:,} |" in made.text and "The checkpoint had no tokenizer" in made.text
     push(folder, NAME)

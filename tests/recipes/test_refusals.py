@@ -69,7 +69,10 @@ REFUSED = {
         ({"validation_file": "one.txt"}, "there is no example in the validation documents"),
     ],
     "denoising": [({"noise_density": 0.9} | POSITIONS, "noise_density 0.9: [0-9]+ tokens to write, at most 24")],
-    "comparison": [({"variants": {"good": {}, "a": fields}}, f"variant 'a': .*{said}") for fields, said in FIELDS],
+    "comparison": [
+        *(({"variants": {"good": {}, "a": fields}}, f"variant 'a': .*{said}") for fields, said in FIELDS),
+        *((NEW | {"model_type": name}, f"and {name} is an enc") for name in ("marian", "tfm_encoder_decoder")),
+    ],
 }
 
 

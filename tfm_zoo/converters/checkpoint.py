@@ -18,6 +18,7 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from ..utils.pointers import refuse_pointers
 from ..utils.quiet import silenced_retrying
+from ..utils.tokenizer_files import OF_TOKENIZERS
 from .config_reading import check_names, check_sizes, made_of
 from .errors import OTHER_MODELS, ConversionError
 from .sources import OF_SENTENCES, check_inside, is_path, no_folder, not_on_hub
@@ -27,10 +28,8 @@ from .torch_modules import MODULES
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 #: files that belong to a checkpoint and that a conversion copies as they are
 COMPANIONS = (
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("chat_template.*", "additional_chat_templates/*"),
-    *("vocab.*", "vocab-*.json", "target_vocab.json", "merges.txt", "*.model", "*.spm", "target_tokenizer/*"),
-    "generation_config.json",
+    *OF_TOKENIZERS,
+    *("target_tokenizer/*", "chat_template.*", "additional_chat_templates/*", "generation_config.json"),
     *OF_SENTENCES,
 )
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}

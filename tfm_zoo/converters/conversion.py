@@ -110,7 +110,10 @@ def convert(
 
     original = checkpoint.model
     model = assemble(skeleton, weights, dtype, attn_implementation or attention_of(original))
-    untie_what_differs(model)
+    if untie_what_differs(model) and config_overrides.get("tie_word_embeddings"):
+        raise ConversionError(
+            f"tie_word_embeddings=True: {checkpoint.title} holds an output projection that differs from its embeddings."
+        )
     if original is not None:
         model.to(next(original.parameters()).device)
     if model.can_generate():
@@ -181,8 +184,9 @@ def kept_in_float32(head: Head) -> set[str]:
     return set(getattr(getattr(transformers, head.official, None), "_keep_in_fp32_modules", None) or ())
 
 
-def untie_what_differs(model: PreTrainedModel) -> None:
-    """Unties the output projection in the configuration if the checkpoint holds a tensor of its own for it.
+def untie_what_differs(model: PreTrainedModel) -> bool:
+    """Unties the output projection in the configuration if the checkpoint holds a tensor of its own for it; whether it
+    did.
 
     transformers leaves such a projection untied, but would tie it when the vocabulary is resized.
     """
@@ -191,3 +195,5 @@ def untie_what_differs(model: PreTrainedModel) -> None:
         untied = set(tied) - set(model.all_tied_weights_keys)  # transformers has taken out those that differ
         if any(model.get_parameter(name) is output.weight for name in untied):
             model.config.tie_word_embeddings, model._tied_weights_keys = False, None
+            return True
+    return False

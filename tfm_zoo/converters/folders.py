@@ -6,10 +6,8 @@ from pathlib import Path
 
 from transformers import AutoTokenizer
 
+from ..utils.tokenizer_files import VOCABULARIES
 from .checkpoint import COMPANIONS, read_json
-
-#: at least one of these makes a tokenizer
-VOCABULARIES = ("tokenizer.json", "vocab.*", "vocab-*.json", "*.model", "*.spm")
 
 
 def copy_companions(source: Path, out: Path, tokenizer: str | None = None) -> None:

@@ -1,5 +1,6 @@
 """Finds the rule for an official tensor by any of its names, and the head that a checkpoint holds."""
 
+import re
 from collections.abc import Collection, Iterable
 
 from .architecture import Architecture, Head
@@ -7,6 +8,7 @@ from .tensor_rules import NotConverted, TensorRule, find, is_of_kind
 
 #: what old checkpoints, which were converted from TensorFlow, call the weight and the bias of a LayerNorm
 OLD_LEAVES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+NAMES_HEAD = re.compile("For|LMHead")  # in the name of a class
 
 
 def canonical_name(architecture: Architecture, name: str) -> str:
@@ -63,14 +65,16 @@ def checkpoint_head(architecture: Architecture, classes: Iterable[str] | None, t
         return architecture.encoder_half
     names = {canonical_name(architecture, name) for name in tensors}
     prefixes = tuple(f"{prefix}." for prefix in (architecture.prefix, *architecture.other_prefixes))
-    has_prefix = any(name.startswith(prefixes) for name in tensors)
+    has_head = any(name.startswith(prefixes) for name in tensors)
+    # T5's names have no prefix, and T5-large names T5WithLMHeadModel, a class of earlier releases.
+    has_head = has_head or any(map(NAMES_HEAD.search, classes or ()))
 
     def agreement(head: Head) -> tuple[int, bool]:
         """How many rules of a head find their tensor, less how many miss one that is neither tied nor optional. If two
-        heads agree equally well, the bare model wins if names have no prefix, else the others."""
+        heads agree equally well, the bare model wins, unless the names tell of a head."""
         tied = head.zoo._tied_weights_keys or ()
         hits = [rule for rule in head.tensors if any(find([rule], name, "official") for name in names)]
         misses = [rule for rule in head.tensors if rule not in hits and not rule.optional and rule.zoo not in tied]
-        return len(hits) - len(misses), has_prefix != head.is_bare
+        return len(hits) - len(misses), has_head != head.is_bare
 
     return max(architecture.heads, key=agreement)

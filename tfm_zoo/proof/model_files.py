@@ -9,7 +9,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from ..converters.sources import MANIFEST, OF_SENTENCES
-from .contents import CARD, GENERATE, OF_TOKENIZERS, SETTINGS, code_in, files_but, weight_names_in
+from ..utils.tokenizer_files import OF_TOKENIZERS
+from .contents import CARD, GENERATE, SETTINGS, code_in, files_but, weight_names_in
 
 #: what a run leaves in a folder beside its model, and formats that may run code when they are read
 UNSENT = ("events.out.*", "training_run.json", "*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt")
@@ -17,9 +18,7 @@ UNSENT = ("events.out.*", "training_run.json", "*.bin", "*.pt", "*.pth", "*.pkl"
 NAMES = (
     *("model*.safetensors", "model.safetensors.index.json", "adapter_model*.safetensors", MANIFEST),
     *(*SETTINGS, "config.[0-9]*.json", "*processor_config.json", "quant*_config.json", "adapter_config.json"),
-    *(*OF_TOKENIZERS, "*vocab.json", "vocab*.json", "*vocab.txt", "dict.txt", "bpe.codes", "*.spm", "*.tiktoken"),
-    *("tekken.json", "emoji.json", "normalizer.json", "byte_maps.json", "prophetnet.tokenizer"),
-    *("word_shape.json", "word_pronunciation.json", "*.jinja", "chat_template.json"),
+    *(*OF_TOKENIZERS, "*.jinja", "chat_template.json"),
     *(*(name for name in OF_SENTENCES if "/" not in name), "router_config.json"),
     *("*.onnx", "*.onnx_data", "ort_config.json", "openvino*.xml", "openvino*.bin", "openvino_config.json", "*.gguf"),
     *("tf_model*.h5", "flax_model*.msgpack", "rust_model.ot"),

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+from .tokenizer_files import OF_TOKENIZERS
+
 BEGINNING, LONGEST = b"version https://git-lfs.github.com/spec/", 1024
 #: files of a checkpoint's folder that are read beside its weights, whatever else lies there
-READ = ("*.json", "vocab.txt", "merges.txt", "*.model", "*.spm", "*.jinja")
+READ = ("*.json", "*.jinja", *OF_TOKENIZERS)
 
 
 def refuse_pointer(file: Path, error: type[Exception] = ValueError) -> None:
