@@ -107,6 +107,13 @@ def test_attention_that_takes_no_bias(head, fields, attention, message):
         model(IDS)
 
 
+def test_a_bias_that_the_configuration_does_not_name():
+    model = tiny_model(TfmGPTModel, **ALIBI)
+    model.config.position_embedding_type = "none"
+    with pytest.raises(ValueError, match="has a position_bias, and TfmGPTConfig has has_position_bias=False"):
+        model(IDS)
+
+
 def test_no_kernel_of_a_cpu_leaves_out_a_soft_cap():
     """transformers refuses a cap for `"sdpa"` where a model is made; `"varlen"` is sdpa on a CPU."""
     model = tiny_decoder(attn_logit_softcapping=5.0, attention_dropout=0.1, num_key_value_heads=2)

@@ -59,7 +59,7 @@ class KeptTokens(NamedTuple):
             documents: [`documents_of`] the batch. Each is a sequence then; else each row is one.
             shows_all: if all tokens are needed, returns [`all_of`] them instead of `None`.
         """
-        if is_traced(needed if documents is None else documents):  # (positions made these, too)
+        if is_traced(needed if documents is None else documents):  # (documents follow from positions, too)
             return None
         needed, (rows, length) = needed.bool(), needed.shape
         counts = needed.sum(dim=1)
@@ -76,7 +76,7 @@ class KeptTokens(NamedTuple):
             lengths = counts.tolist()
         elif total == rows * length:
             return cls.all_of(rows, length, needed.device) if shows_all else None
-        flat = needed.flatten()  # (`nonzero` would wait for another device)
+        flat = needed.flatten()  # (`nonzero` would wait for a device that is not a CPU)
         indices = flat.nonzero() if is_readable(flat) else flat.byte().argsort(descending=True, stable=True)[:total]
         return cls(indices.flatten(), (rows, length), lengths, bounds_of(counts))
 

@@ -145,7 +145,7 @@ def default_positions(stack, given: torch.Tensor, mask=None, seen: int | torch.T
     configuration counts real tokens only, by their ids or (a decoder's) by the mask, padding has position -1. Raises a
     `ValueError` if there are more than the model has."""
     config, length, has_past = stack.config, given.shape[1], not isinstance(seen, int) or seen > 0
-    if config.position_ids_from_padding and has_past and is_pad_mask(mask):  # (of a target: in GPT it is always false)
+    if config.position_ids_from_padding and has_past and is_pad_mask(mask):  # (of a target: GPT has no such field)
         seen = mask[:, :-length].to(given.device).bool().sum(dim=1, keepdim=True)
     if config.position_ids_from_mask and is_pad_mask(mask):
         positions = count_in_mask(mask.to(given.device))[:, -length:]
@@ -199,7 +199,7 @@ def numbered(stack, position_ids: torch.LongTensor) -> torch.LongTensor | None:
     begins, steps = position_ids == 0, position_ids.diff(dim=1, prepend=position_ids[:, :1])
     if stack.is_causal:
         begins = begins | (steps <= 0)
-    else:  # A row that counts up may begin with any number: 5 6 7 0 1 -> 1 1 1 2 2. Another is one: 3 2 1 0 -> 0 0 0 1.
+    else:  # A row that counts up may begin with any number: 5 6 7 0 1 -> 1 1 1 2 2. Others are one document: 3 2 1 0.
         counts_up = (begins | (steps == 1) | (position_ids < 0))[:, 1:].all(dim=1, keepdim=True)
         begins = torch.cat((begins[:, :1] | counts_up, begins[:, 1:]), dim=1)
     documents = (begins & (position_ids >= 0)).cumsum(dim=1)

@@ -51,13 +51,11 @@ class TfmGPTPreTrainedModel(TfmPreTrainedModel):
 class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
     """The decoder."""
 
-    biased_layouts_class = CountedLayouts
-
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
         self.add_stack(config.layer_types, config.vocab_size, is_causal=True)
         if config.position_embedding_type == "alibi" and config.position_ids_from_mask:
-            self.position_bias = TfmCountedAlibi(config)
+            self.position_bias, self.biased_layouts_class = TfmCountedAlibi(config), CountedLayouts
         for number, layer in enumerate(self.layers, start=1) if config.scale_attn_by_inverse_layer_idx else ():
             layer.self_attn.scaling /= number
         for name, module in self.layers.named_modules():

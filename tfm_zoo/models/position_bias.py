@@ -88,6 +88,9 @@ class BiasedLayouts:
         kind, buckets = config.position_embedding_type, config.relative_attention_num_buckets
         cause = f"the model has one (position_embedding_type={kind!r}, relative_attention_num_buckets={buckets})"
         self.implementation = check_takes_bias(config, cause)
+        if not config.has_position_bias:  # kernels ask the configuration, and would leave the bias out
+            found = f"The model has a position_bias, and {type(config).__name__} has has_position_bias=False"
+            raise ValueError(f"{found}: it should be True.")
         self.bias, self.layouts = stack.position_bias, batch.layouts
         # (Under re-entrant checkpointing, blocks must not share a tensor that has a graph.)
         self.is_shared = not (self.bias.is_per_layer or stack.is_checkpointing)

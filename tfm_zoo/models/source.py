@@ -109,8 +109,8 @@ def source_layout(
 
 
 def seen_keys(mask: torch.Tensor, implementation: str) -> KeptTokens:
-    """The real tokens of a source; all tokens of a row without any, as other kernels see them. Raises a `ValueError` in
-    a graph, which cannot know their number."""
+    """The real tokens of a source; all tokens of a row without any, as eager attention sees them (sdpa gives zero).
+    Raises a `ValueError` in a graph, which cannot know their number."""
     if is_traced(mask):
         raise ValueError(f"Attention {implementation!r} to a padded source cannot be a graph: choose 'sdpa'.")
     real = mask.bool()
