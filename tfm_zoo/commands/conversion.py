@@ -88,7 +88,7 @@ def convert(
         else:
             # Weights stay in files: they may be more than the memory there is.
             scratch = files.enter_context(scratch_in(folder.parent))
-            model, title, tokenizer = from_official(checkpoint_folder, model_class, dtype, scratch)
+            model, title, tokenizer = converted(checkpoint_folder, model_class, dtype, scratch)
         if quantize:
             costs = Costs.on(split, metric, model, checkpoint_folder, text_column, label_column)
             pack_weights(model, quantize)
@@ -114,7 +114,7 @@ def convert(
     advise(f"To check later that it still computes the same: tfm-zoo verify {quote(str(out))}")
 
 
-def from_official(
+def converted(
     folder: Path, model_class: str | None, dtype: str | None, scratch: "Scratch"
 ) -> tuple["PreTrainedModel", str, str]:
     """The zoo model of an official checkpoint, the architecture's title, and its class of tokenizers."""

@@ -133,7 +133,7 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
         patterns = ("config.json", *WEIGHTS, *COMPANIONS)
         check_inside(folder, (file.relative_to(folder) for pattern in patterns for file in folder.glob(pattern)))
         for index in (folder / name for name in WEIGHTS if name.endswith(".json") and (folder / name).is_file()):
-            shards_of(index)
+            shards_of(index)  # refuses shards outside the folder
         return folder
     if folder.is_file():
         raise ConversionError(

@@ -74,7 +74,8 @@ def effective_values(config: PreTrainedConfig, head: Head) -> dict[str, Any]:
     """The fields that decide what a model with this head computes, with what each `None` follows from."""
     family = vars(import_module(head.zoo.__module__)).values()
     of_heads = {name for each in family for name in getattr(each, "head_fields", ())}
-    read = {field.name for field in fields(config)} - WITHOUT_EFFECT - (of_heads - set(head.zoo.head_fields))
+    of_other_heads = of_heads - set(head.zoo.head_fields)
+    read = {field.name for field in fields(config)} - WITHOUT_EFFECT - of_other_heads
     # (These `rules` are those of configurations: a field of theirs may be without effect beside the others.)
     read = read.difference(*(rule.idle_among(vars(config)) for rule in config.rules))
     values = {"rope_parameters": effective_rotation(config)} | {name: getattr(config, name) for name in read}

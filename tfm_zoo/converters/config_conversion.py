@@ -100,10 +100,10 @@ def to_zoo_config(
     unread = {name: value for name, value in official.items() if name not in read}
     common = {name: official[name] for name in COMMON & official.keys()}
     common |= of_others(architecture, config_class, unread)
-    # What a `Computed` read is kept, too: its `to_official` looks at it.
-    elsewhere = COMMON | common.keys() | {rule.official for rule in rules if isinstance(rule, Field)}
-    rest = {name: value for name, value in official.items() if name not in elsewhere}
-    kept_fields = {"model_type": architecture.model_type} | rest
+    # All others stay in `official`. So does what a `Computed` has read: its `to_official` looks at it.
+    carried_over = COMMON | common.keys() | {rule.official for rule in rules if isinstance(rule, Field)}
+    kept_fields = {name: value for name, value in official.items() if name not in carried_over}
+    kept_fields["model_type"] = architecture.model_type
     try:
         return config_class(
             **with_labels(common, overrides) | merged(config_class, zoo, overrides), official=kept_fields

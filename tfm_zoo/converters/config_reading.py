@@ -43,19 +43,19 @@ def check_sizes(
     Layers may share their tensors, as ALBERT's do, packed weights have fewer rows, and a part of a configuration may be
     of a tower that the checkpoint leaves out. So what is made in a moment always passes, such as 100 layers.
     """
-    stacks, largest = ([max(shape, default=0) for shape in shapes if len(shape) >= rank] for rank in (3, 1))
-    widest = 8 * max(largest, default=0)
+    widest = max((max(shape) for shape in shapes if shape), default=0)
+    stacked = [max(shape) for shape in shapes if len(shape) >= 3]  # where experts lie in one tensor
     for names, limit in (
         (LAYERS, max(len(shapes), 100)),
-        (EXPERTS, max(len(shapes), *stacks, 1000)),
-        (WIDTHS, max(widest, 1 << 20)),
+        (EXPERTS, max(len(shapes), *stacked, 1000)),
+        (WIDTHS, max(8 * widest, 1 << 20)),  # packed weights have an eighth of the rows
     ):
         for name in names & fields.keys():
             sizes = list(numbers_in(fields[name]))
             if min(sizes, default=0) < 0:
                 raise ConversionError(f"{source} has {within}{name}={fields[name]!r}; it should not be negative.")
             if max(sizes, default=0) > limit:
-                have = f"weights of {len(shapes)} tensors only, of at most {widest // 8} rows or columns"
+                have = f"weights of {len(shapes)} tensors only, of at most {widest} rows or columns"
                 raise ConversionError(f"{source} has {within}{name}={fields[name]!r}, and {have}.")
     for name, value in fields.items():
         if isinstance(value, dict) and name != "quantization_config":

@@ -78,7 +78,7 @@ class Computed(ConfigRule):
 
 @dataclass(frozen=True)
 class Following(Computed):
-    """A field of both sides that is `None` where it follows from others, on both; `read` gives what it then is."""
+    """A field of both sides. `None` stays `None`: each side derives the value from other fields, as `read` does."""
 
     def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
         return {self.zoo: official.get(self.zoo)}

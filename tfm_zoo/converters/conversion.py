@@ -70,6 +70,7 @@ def convert(
     dtype = None if dtype is None else as_dtype(dtype)
     architecture = architecture_of(checkpoint)
     head = checkpoint_head(architecture, checkpoint.config.get("architectures"), checkpoint.tensors)
+    # sentence-transformers reads the encoder alone of such a checkpoint, but for a cross-encoder's.
     is_classifier = head.zoo_name.endswith("ForSequenceClassification")
     if checkpoint.of_sentences and architecture.encoder_half_class and not is_classifier:
         model_class = model_class or architecture.encoder_half.zoo
@@ -146,10 +147,10 @@ def to_official(model: PreTrainedModel) -> nn.Module:
         logger.warning(f"{head.official} has no {name}={value}: it computes the same, but trains with {other}.")
     skeleton = official_skeleton(architecture, head, to_official_fields(architecture, model.config, head))
     names = [name for name in skeleton.state_dict() if is_converted(architecture, name)]
-    canonical = {name: canonical_name(architecture, name) for name in names}
+    canonical = {name: canonical_name(architecture, name) for name in names}  # -> its name in the rules
 
     state = model.state_dict()
-    tensors = {full_name: state[name] for full_name, name in names_by_rule(model).items()}
+    tensors = {full_name: state[name] for full_name, name in names_by_rule(model).items()}  # by names in the rules, too
     steps, missing = plan(architecture.tensor_rules([head], model.config), canonical.values(), to="official")
     values = {}
     for step in steps:
@@ -161,7 +162,8 @@ def to_official(model: PreTrainedModel) -> nn.Module:
     if missing:
         raise ConversionError(f"{type(model).__name__} lacks tensors that {head.official} has: {', '.join(missing)}.")
 
-    # An official model may hold one tensor under two names. If it does not tie them, each needs memory of its own.
+    # An official model may hold one tensor under two names (which have one name in the rules). If it does not tie them,
+    # each needs memory of its own.
     first = {full_name: name for name, full_name in reversed(canonical.items())}
     weights = {
         name: values[full_name] if name == first[full_name] else values[full_name].clone()

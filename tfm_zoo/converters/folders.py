@@ -26,8 +26,10 @@ def copy_companions(source: Path, out: Path, tokenizer: str | None = None) -> No
         name = "tokenizer_config.json"
         settings = read_json(source / name) if (source / name).exists() else {}
         saved_class = settings.get("tokenizer_class")
+        # An `auto_map` names a class of the checkpoint's own code, which is not looked for.
         loaded_class = None if "auto_map" in settings else class_of_tokenizer(source)
         wanted_class = loaded_class or saved_class or tokenizer
+        # (transformers reads `BertTokenizerFast` as `BertTokenizer`.)
         if wanted_class not in (saved_class, str(saved_class).removesuffix("Fast")):
             (out / name).write_text(json.dumps(settings | {"tokenizer_class": wanted_class}, indent=2) + "\n", "utf-8")
 

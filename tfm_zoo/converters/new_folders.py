@@ -46,10 +46,10 @@ def new_folder(out: Path, overwrite: bool = False) -> Iterator[Path]:
 
 
 def put_back(old: Path, out: Path) -> None:
-    """Gives a folder that was about to be replaced its name back, unless the new one has it."""
+    """Gives a folder that was about to be replaced its name back, or deletes it if `out` is there."""
     if old.exists() and not out.exists():
         old.rename(out)
-    shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)  # (which is no longer there if it was renamed)
 
 
 def check_replaceable(out: Path, overwrite: bool) -> None:

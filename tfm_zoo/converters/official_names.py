@@ -22,14 +22,14 @@ def canonical_name(architecture: Architecture, name: str) -> str:
     sides = ("", "encoder.") if architecture.encoder_half_class else ("",)  # (that class leaves out "encoder.")
     full_names = (f"{architecture.prefix}.{side}{inner_name}" for side in sides for inner_name in inner_names)
     for full_name in (name, *full_names):
-        full_name = first_name(rules, full_name)
+        full_name = name_of_rule(rules, full_name)
         if find(rules, full_name, "official"):
             return full_name
     return name
 
 
-def first_name(rules: Iterable[TensorRule], name: str) -> str:
-    """The first of the names that a rule has for a tensor; other tensors keep theirs."""
+def name_of_rule(rules: Iterable[TensorRule], name: str) -> str:
+    """The rule's own name for a tensor that is stored under another one (`also`); other tensors keep theirs."""
     if match := find(rules, name, "also"):
         rule, places, leaf = match
         return rule.names("official")[0].format(**dict(places)) + leaf

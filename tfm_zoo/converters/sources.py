@@ -91,8 +91,8 @@ def check_folder(source: str | Path, token: str | None = None) -> None:
 
 
 def check_source(source: str, revision: str | None = None, token: str | None = None) -> None:
-    """Raises a `FileNotFoundError` if there is no checkpoint of this name. Commands ask before they import what takes
-    seconds."""
+    """Raises a `FileNotFoundError` if there is no checkpoint of this name: it downloads the `config.json` of a Hub id.
+    Commands ask before they import what takes seconds."""
     check_folder(source, token)
     if not Path(source).exists():
         download(source, ["config.json"], revision, token)

@@ -71,6 +71,7 @@ def match(
     may_lack_head = is_other_head or head.is_bare
 
     steps, misshapen, unused, unexpected = [], [], [], []
+    # `fresh` are names of the zoo, the others official ones. (What no rule makes has no official name.)
     fresh = [name for name in without_rule if is_of_zoo_head(name)]
     missing = [name for name in without_rule if not is_of_zoo_head(name)]
     for step in complete:
@@ -81,7 +82,7 @@ def match(
             fresh += step.writes
         else:
             misshapen += misfits
-    for step in lacking:
+    for step in lacking:  # (`ZooOnly` reads nothing)
         if not step.reads or (may_lack_head and all(map(is_of_zoo_head, step.writes))):
             fresh += step.writes
         else:
@@ -137,7 +138,7 @@ def declined_by(skeleton: PreTrainedModel, architecture: Architecture, names: It
     if not patterns:
         return set()
     declined = re.compile("|".join(patterns))
-    steps, _ = plan(architecture.all_tensor_rules, names, to="official")
+    steps, _ = plan(architecture.all_tensor_rules, names, to="official")  # (these read names of the zoo)
     return {name for step in steps if step.reads and all(map(declined.search, step.reads)) for name in step.writes}
 
 

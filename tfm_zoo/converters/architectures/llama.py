@@ -32,7 +32,7 @@ def head_dim(official: Fields) -> int:
 
 
 def rotates_whole_heads(rope_parameters: dict[str, Any] | None) -> bool:
-    """Whether positions rotate every channel, as the official classes do whatever `partial_rotary_factor` says."""
+    """Whether positions rotate every channel. (The official classes do, whatever `partial_rotary_factor` says.)"""
     by_layer_type = [value for value in (rope_parameters or {}).values() if isinstance(value, dict)]
     if by_layer_type:
         return all(map(rotates_whole_heads, by_layer_type))
