@@ -60,7 +60,8 @@ def test_a_prefix_stays_with_the_model(recipe, pairs, tmp_path, capsys, model_cl
     assert model.config.task_specific_params == {"translation": {"prefix": "e d c: "}}
     official = tfm_zoo.to_official(model) if model_class == "zoo" else model
     assert official.config.task_specific_params == model.config.task_specific_params
-    assert f"tokenizer(['e d c: {test_rows[0]['en']}']" in (folder / "README.md").read_text()
+    card = (folder / "README.md").read_text()
+    assert f"tokenizer(['e d c: {test_rows[0]['en']}']" in card and "by greedy search." in card
 
 
 def test_a_checkpoint_with_two_vocabularies(recipe, pairs, tmp_path, capsys):

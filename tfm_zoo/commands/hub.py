@@ -35,8 +35,8 @@ def push(
 ) -> None:
     """Upload a zoo model to the Hub in one commit: code, weights, tokenizer, card and manifest.
 
-    Exports, a recipe's results, and what the card links to or shows go along. Checkpoints of a training stay behind. So
-    do other files, which are named.
+    Exports, a recipe's figures, and what the card links to or shows go along. Checkpoints of a training and the texts
+    that a recipe wrote stay behind. So do other files, which are named.
     """
     with errors_in_one_line(debug), notes.status(f"Pushing {zoo_dir}"):
         from ..proof.bill import allowed_drop

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..utils.errors import in_one_line
 from .errors import ConversionError
 
 Made = TypeVar("Made")
@@ -87,4 +88,4 @@ def made_of(
             raise ConversionError(
                 f"{source}: {name}={fields[name]!r} is not a value for this field: {error}"
             ) from error
-        raise ConversionError(f"{source} has values that do not fit: {' '.join(str(error).split())}") from error
+        raise ConversionError(f"{source} has values that do not fit: {in_one_line(error)}") from error

@@ -15,6 +15,7 @@ import yaml
 from transformers import HfArgumentParser
 
 from tfm_zoo.data.row_files import read_text
+from tfm_zoo.utils.errors import in_one_line
 
 AnyOptions = TypeVar("AnyOptions")
 #: comparisons by the name of a bound (`at_least=1`); errors use the same names
@@ -171,4 +172,4 @@ def read_yaml(text: str, source: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
+        raise ValueError(f"{source}: not YAML: {in_one_line(error)}") from None

@@ -13,6 +13,7 @@ from datasets import Features, List, Value
 from huggingface_hub import constants
 
 from tfm_zoo.metrics import of_numbers, of_tags, of_texts
+from tfm_zoo.utils.errors import in_one_line
 from tfm_zoo.utils.quiet import silenced_metrics
 
 
@@ -82,7 +83,7 @@ class Metrics(dict[str, evaluate.EvaluationModule]):
             try:
                 found += [(name, result, value) for result, value in module.compute(**rows).items()]
             except (Exception, SystemExit) as error:  # a metric is anybody's code
-                shown, reason = {side: each[:2] for side, each in rows.items()}, " ".join(str(error).split())
+                shown, reason = {side: each[:2] for side, each in rows.items()}, in_one_line(error)
                 raise MetricError(f"metric {name!r} does not work with {shown}: {reason}") from error
         count = Counter(result for _, result, _ in found)
         named = {r if count[r] == 1 or r == name else f"{name}_{r}": value for name, r, value in found}

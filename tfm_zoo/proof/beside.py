@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ..utils.errors import in_one_line
 from . import comparisons
 from .contents import has_tokenizer
 from .manifest import tokenized
@@ -35,7 +36,7 @@ def compare_beside(source: Path, folder: Path, against: str, verdict: Verdict) -
             try:
                 verdict.differences += compare(folder, place)
             except Exception as error:  # each tokenizer has errors of its own
-                verdict.warnings.append(f"its {part} does not load: {' '.join(str(error).split())[:200]}")
+                verdict.warnings.append(f"its {part} does not load: {in_one_line(error)[:200]}")
         elif len(lacking) == 1 and source.is_dir():
             verdict.warnings.append(f"{lacking[0]} has no {part}: it is not compared")
 

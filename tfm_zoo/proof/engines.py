@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..converters.kinds import DECODER, ENCODER, file_of_export, is_ctranslate2
+from ..utils.errors import in_one_line
 
 Tensors = dict[str, torch.Tensor]
 #: operators of ONNX that compute with rounded weights
@@ -73,7 +74,7 @@ def open_export(path: str | Path) -> Engine:
     except (ModuleNotFoundError, ValueError):
         raise
     except Exception as error:  # each engine has errors of its own
-        raise ValueError(f"{file} cannot be opened: {' '.join(str(error).split())}") from error
+        raise ValueError(f"{file} cannot be opened: {in_one_line(error)}") from error
 
 
 def imported(name: str, package: str) -> ModuleType:

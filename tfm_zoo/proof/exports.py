@@ -11,6 +11,7 @@ from torch.nn.functional import cosine_similarity
 from ..converters.errors import ConversionError
 from ..converters.kinds import check_is_model, file_of_export
 from ..converters.sources import MANIFEST
+from ..utils.errors import in_one_line
 from ..utils.quiet import silenced_loading, silenced_trying
 from . import comparisons
 from .beside import compare_beside
@@ -185,7 +186,7 @@ def compare_outputs(
             expected = reference(inputs)
             pairs.append(Pair(inputs, with_vectors(run(engine, inputs), expected, inputs, reference), expected))
         except Exception as error:  # each engine has errors of its own
-            length, reason = inputs["input_ids"].shape[1], " ".join(str(error).split())[:200]
+            length, reason = inputs["input_ids"].shape[1], in_one_line(error)[:200]
             failed = f"it fails for sequences of {length} tokens: {reason}"
             break
     if not pairs:

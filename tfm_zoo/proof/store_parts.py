@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..utils.errors import in_one_line
 from .digests import PIECE, differing, digest_of_piece
 from .origin import listed
 from .proof_file import unpacked
@@ -118,7 +119,7 @@ def digests_now(store: Store, part: Path, before: dict[str, Any]) -> dict[str, A
             found["first_rows"] = described_rows(store, part, with_texts, most=before["rows"])
         return found
     except (ValueError, OSError) as error:
-        return {"error": " ".join(str(error).split())}
+        return {"error": in_one_line(error)}
 
 
 def compare_part(

@@ -2,5 +2,5 @@
 
 
 def in_one_line(error: Exception) -> str:
-    """What an error says, without line breaks and without a full stop at its end."""
-    return " ".join(str(error).split()).rstrip(".")
+    """What an error says, without line breaks and without a full stop at its end; if it says nothing, its class."""
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
