@@ -256,8 +256,7 @@ class TfmBertForMaskedLM(TfmBertHead):
         return self.headed(modeling_outputs.MaskedLMOutput, outputs, loss=loss, logits=logits)
 
     def predict(self, inputs: Inputs, labels, return_logits: bool | None, num_items=None, **kwargs) -> tuple:
-        """The encoder's outputs, and the loss and the logits of the vocabulary. Logits are made of real tokens, even if
-        a hook on a layer sees padding; but of all tokens if a hook on the head sees them, or if padding has a label."""
+        """The encoder's outputs, and the loss and the logits of the vocabulary, which [`forward`] describes."""
         check_labels(labels, given_in(inputs).shape[:2], self.config.vocab_size, VOCABULARY)
         # (An encoder computes all real tokens, whatever is read. A label at padding makes it compute padding, too.)
         read, mask, to_project = labelled(labels), inputs["attention_mask"], None
