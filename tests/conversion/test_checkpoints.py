@@ -219,6 +219,13 @@ def test_weights_are_contiguous_copies(tmp_path):
     assert all(tensor.equal(before[name]) for name, tensor in original.state_dict().items())
 
 
+def test_of_two_tables_the_one_that_the_official_model_reads(tmp_path):
+    """In a base model, whose names lack the prefix that rules have."""
+    original = build_tiny(BY_NAME["BartModel"], **UNTIED)
+    original.save_pretrained(tmp_path)
+    assert from_official(tmp_path).encoder.embeddings.embed_tokens.weight.equal(original.encoder.embed_tokens.weight)
+
+
 def test_types(tmp_path, caplog):
     """On demand; and of T5, whose official class holds a part in float32, which does not decide."""
     original = build_tiny(BY_NAME["T5Model"])

@@ -33,6 +33,7 @@ LAYER = "bert.encoder.layer"
 DENSE = f"{LAYER}.0.output.dense.weight"
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
 TABLE = "model.encoder.embed_positions.weight"
+UNLIKE = tensors(lambda given: given | {"model.encoder.embed_tokens.weight": given["model.shared.weight"] + 1})
 
 
 def refusal(source, head: str | None = None, **given) -> str:
@@ -108,6 +109,7 @@ CASES = [
         f"{TABLE} of .* is not the table of sinusoids .* differs by 0.1",
         MARIAN,
     ),
+    in_file(UNLIKE, "tied, but different: model.shared.weight and model.encoder.embed_tokens.weight", BART),
     # the head of a checkpoint has to be whole, and what is not tied has to be there
     missing(CLASSIFIER, "bert.pooler.dense.weight", "classifier.weight"),
     missing("BertForPreTraining", "cls.predictions.transform.dense.bias", "cls.seq_relationship.weight"),

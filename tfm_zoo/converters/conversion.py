@@ -47,7 +47,7 @@ def from_official(
     Raises:
         ConversionError: if the source is not a checkpoint, is truncated, has an architecture that the zoo does not
             convert, or holds tensors that do not fit. The message names the file, the value or the tensors. It is
-            raised from names, shapes and stored positions, before other weights are read.
+            raised from names, shapes, stored positions and embeddings under two names, before other weights are read.
     """
     if model_class is not None and not isinstance(getattr(model_class, "config_class", None), type):
         raise ConversionError(f"model_class={model_class!r} should be a class of the zoo, as tfm_zoo.TfmBertModel is.")

@@ -1,4 +1,4 @@
-"""Which tensors of a checkpoint become which of a zoo model, decided on names and shapes before anything is read."""
+"""Which tensors of a checkpoint become which of a zoo model, decided on names, shapes and what it holds twice."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from .architecture import Architecture, Head
 from .checkpoint import Checkpoint, LazyTensor
 from .errors import ConversionError
-from .official_names import is_of_a_head, names_in_checkpoint
+from .official_names import canonical_name, is_of_a_head, names_in_checkpoint
 from .tensor_rules import NotConverted, Step, find, is_of_kind, plan
 
 SHOWN = 10  # names of a kind in a message
@@ -91,7 +91,14 @@ def match(
     for name in tensors:
         if name not in needed and not is_of_kind(NotConverted, every, name):
             (unused if is_of_a_head(architecture, name) else unexpected).append(name)
-    complaints = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
+    # Of two names of one tensor, the official model reads one, and may tie to the other what the checkpoint lacks.
+    stored = {name for step in complete for name in step.writes}
+    sources = {source for name, source in tied.items() if name not in stored}
+    shared = {name for step in complete if sources & {*step.writes} for name in step.reads}
+    twice = {other: canonical_name(architecture, other) for other in checkpoint.tensors.keys() - {*names.values()}}
+    pairs = [(other, names[name]) for other, name in twice.items() if name in shared]
+    unlike = [" and ".join(pair) for pair in pairs if not torch.equal(*(checkpoint.tensors[n].read() for n in pair))]
+    complaints = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen, "tied, but different": unlike}
     given = ", ".join(f"{name}={value!r}" for name, value in overrides.items())
     hint = f"\nIt may be for what was given: {given}. A model of another form starts from a configuration."
     if "num_labels" in overrides or "id2label" in overrides:
