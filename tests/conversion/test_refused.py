@@ -122,6 +122,11 @@ CASES = [
     beside(r"classifier\.weight of shape \(3, 32\).* \(5.*\n.*ignore_mism", CLASSIFIER, num_labels=5),
     beside(r"unexpected: .*position_embeddings", position_embedding_type="rotary"),
     beside("TfmGPTForCausalLM is of another family", head="TfmGPTForCausalLM"),
+    beside("TfmBertPreTrainedModel'> should be a class", head="TfmBertPreTrainedModel"),
+    beside(r"id2label=\['no', 'yes'\] should be a dict", id2label=["no", "yes"]),
+    *(beside("takes no field 'official'", official={}), beside("num_labels='3' is not a value", num_labels="3")),
+    beside("label2id={'no': 0} should be the reverse of id2label={0: 'LABEL_0', ", label2id={"no": 0}),
+    beside("dtype='float8_e5m2' should be .* torch.bfloat16", dtype="float8_e5m2"),
     # fields that no configuration holds: at once, though a model of so many layers would take hours to build
     *(field(BERT, num_hidden_layers=value) for value in (100_000, -1)),
     *(field(BERT, hidden_size=10**9), field(BERT, vocab_size=10**12)),

@@ -49,7 +49,9 @@ def from_official(
             convert, or holds tensors that do not fit. The message names the file, the value or the tensors. It is
             raised from names, shapes, stored positions and embeddings under two names, before other weights are read.
     """
-    if model_class is not None and not isinstance(getattr(model_class, "config_class", None), type):
+    # (A base class, such as TfmBertPreTrainedModel, has no `forward` of its own.)
+    is_model = isinstance(getattr(model_class, "config_class", None), type) and model_class.forward != nn.Module.forward
+    if model_class is not None and not is_model:
         raise ConversionError(f"model_class={model_class!r} should be a class of the zoo, as tfm_zoo.TfmBertModel is.")
     return convert(open_checkpoint(source), model_class, **config_overrides)
 
