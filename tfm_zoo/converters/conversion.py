@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from .architecture import Head
 from .assembling import as_dtype, assemble, attention_of, common_dtype, official_skeleton, skeleton_of
-from .checkpoint import Checkpoint, open_checkpoint
+from .checkpoint import Checkpoint, lazy_tensors, open_checkpoint
 from .choosing import architecture_of, official_for
 from .config_conversion import KEPT, completed, to_official_fields, to_zoo_config
 from .errors import ConversionError
@@ -147,14 +147,14 @@ def to_official(model: PreTrainedModel) -> nn.Module:
     names = [name for name in skeleton.state_dict() if is_converted(architecture, name)]
     canonical = {name: canonical_name(architecture, name) for name in names}
 
-    state = model.state_dict()
+    state = lazy_tensors(model.state_dict())
     tensors = {full_name: state[name] for full_name, name in names_by_rule(model).items()}
     steps, missing = plan(architecture.tensor_rules([head], model.config), canonical.values(), to="official")
     values = {}
     for step in steps:
         absent = [name for name in step.reads if name not in tensors]
         if not absent:
-            values.update(zip(step.writes, step.run([tensors[name].clone() for name in step.reads]), strict=True))
+            values.update(zip(step.writes, step.run([tensors[name].read() for name in step.reads]), strict=True))
         elif not step.rule.optional:
             missing += absent
     if missing:

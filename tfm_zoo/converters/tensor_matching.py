@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from .architecture import Architecture, Head
-from .checkpoint import Checkpoint, LazyTensor
+from .checkpoint import FLOATS, Checkpoint, LazyTensor
 from .errors import ConversionError
 from .official_names import canonical_name, is_of_a_head, names_in_checkpoint
 from .tensor_rules import NotConverted, Step, find, is_of_kind, plan
@@ -149,7 +149,8 @@ def declined_by(skeleton: PreTrainedModel, architecture: Architecture, names: It
 
 
 def described(tensor: torch.Tensor) -> str:
-    return f"of shape {tuple(tensor.shape)}" + ("" if tensor.is_floating_point() else ", not of a floating type")
+    wrong = "" if tensor.dtype in FLOATS.values() else ", not of a floating type of 16 bits or more"
+    return f"of shape {tuple(tensor.shape)}{wrong}"
 
 
 def check_fit(title: str, model: PreTrainedModel, complaints: Mapping[str, list[str]], hint: str = "") -> None:
