@@ -223,6 +223,8 @@ def test_two_at_a_time(tmp_path):
             make(tmp_path / "out", "second", overwrite=True)
     make(tmp_path / "out", "third")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    with new_folder(tmp_path / "a" / "b"):
+        make(tmp_path / "a-b", "in a temporary folder of another name")
 
 
 def test_killed_while_it_replaces(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from torch import nn
 
 import tfm_zoo
 from tests import tutorials
+from tests.official_models import BY_NAME, build_tiny
 from tfm_zoo import TfmGPTConfig, TfmGPTForCausalLM, TfmGPTModel, converters
 from tfm_zoo.converters import ConversionError, from_official, from_state_dict, to_state_dict
 from tfm_zoo.converters.checkpoint import lazy_tensors
@@ -57,6 +58,7 @@ ROPE = {kind: {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor
 UNLIKE = {"position_embedding_type": "rotary", "rope_parameters": ROPE, "layer_types": [*KINDS], "sliding_window": 3}
 #: float32 rounds the angles of later rows by more; training changes early ones, too
 LONG = tutorials.PositionalEncoding(32, 40_000).pe
+BERT = BY_NAME["BertModel"]
 OTHER_MODEL = r"nn.TransformerDecoder.*from_state_dict takes .* 'A model of your own' in"
 
 
@@ -86,6 +88,11 @@ OTHER_MODEL = r"nn.TransformerDecoder.*from_state_dict takes .* 'A model of your
         (lambda: PerExpert("layers.{i}.{e}.w1", "layers.0.down"), "the same places in braces"),
         (lambda: from_official(Derived(nn.TransformerEncoderLayer(8, 2), 1)), OTHER_MODEL),
         (lambda: from_official(WEIGHTS), r"A state dict does not say .*load_state_dict.*from_state_dict takes"),
+        (lambda: from_official(build_tiny(BERT).to(torch.float8_e5m2)), "misshapen: .* not of a floating type of 16"),
+        (lambda: from_official(build_tiny(BERT).to("meta")), "word_embeddings.weight is on the meta device"),
+        (lambda: convert({name: value.to_sparse() for name, value in WEIGHTS.items()}), "of layout torch.sparse_coo"),
+        (lambda: from_official(torch.compile(build_tiny(BERT))), r"give model\._orig_mod"),
+        (lambda: from_official(""), "is empty; it should be"),
         (lambda: from_official(tutorials.__file__), r"tutorials.py' is a file.*from_state_dict"),
     ],
 )

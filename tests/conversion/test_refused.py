@@ -33,6 +33,7 @@ LAYER = "bert.encoder.layer"
 DENSE = f"{LAYER}.0.output.dense.weight"
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
 TABLE = "model.encoder.embed_positions.weight"
+UNLIKE = tensors(lambda given: given | {"model.encoder.embed_tokens.weight": given["model.shared.weight"] + 1})
 
 
 def refusal(source, head: str | None = None, **given) -> str:
@@ -108,6 +109,7 @@ CASES = [
         f"{TABLE} of .* is not the table of sinusoids .* differs by 0.1",
         MARIAN,
     ),
+    in_file(UNLIKE, "tied, but different: model.shared.weight and model.encoder.embed_tokens.weight", BART),
     # the head of a checkpoint has to be whole, and what is not tied has to be there
     missing(CLASSIFIER, "bert.pooler.dense.weight", "classifier.weight"),
     missing("BertForPreTraining", "cls.predictions.transform.dense.bias", "cls.seq_relationship.weight"),
@@ -121,6 +123,11 @@ CASES = [
     beside(r"unexpected: .*position_embeddings", position_embedding_type="rotary"),
     beside("TfmGPTForCausalLM is of another family", head="TfmGPTForCausalLM"),
     *((*beside("=True: .* differs", name, tie_word_embeddings=True), UNTIED) for name in (BERT, GPT2)),
+    beside("TfmBertPreTrainedModel'> should be a class", head="TfmBertPreTrainedModel"),
+    beside(r"id2label=\['no', 'yes'\] should be a dict", id2label=["no", "yes"]),
+    *(beside("takes no field 'official'", official={}), beside("num_labels='3' is not a value", num_labels="3")),
+    beside("label2id={'no': 0} should be the reverse of id2label={0: 'LABEL_0', ", label2id={"no": 0}),
+    beside("dtype='float8_e5m2' should be .* torch.bfloat16", dtype="float8_e5m2"),
     # fields that no configuration holds: at once, though a model of so many layers would take hours to build
     *(field(BERT, num_hidden_layers=value) for value in (100_000, -1)),
     *(field(BERT, hidden_size=10**9), field(BERT, vocab_size=10**12)),

@@ -11,7 +11,7 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
 from ..utils.quiet import silenced_loading
 from . import torch_modules
 from .architecture import Architecture, Head
-from .checkpoint import LazyTensor
+from .checkpoint import FLOATS, LazyTensor
 from .config_rules import Fields
 from .errors import ConversionError
 
@@ -52,10 +52,10 @@ def common_dtype(tensors: Iterable[LazyTensor]) -> torch.dtype:
 
 
 def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
-    """The floating type with this name, such as `"float32"`."""
+    """The floating type with this name, one of `FLOATS`."""
     torch_dtype = getattr(torch, str(dtype).removeprefix("torch."), None)
-    if not isinstance(torch_dtype, torch.dtype) or not torch_dtype.is_floating_point:
-        raise ConversionError(f"dtype={dtype!r} is not a floating type of torch, such as 'float32' or 'bfloat16'.")
+    if torch_dtype not in FLOATS.values():
+        raise ConversionError(f"dtype={dtype!r} should be one of {', '.join(map(str, FLOATS.values()))}.")
     return torch_dtype
 
 

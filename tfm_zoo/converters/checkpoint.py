@@ -39,7 +39,7 @@ FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF1
 class LazyTensor:
     """A tensor that has not been read yet."""
 
-    meta: torch.Tensor  # its shape and type, on the meta device; every integer type counts as int64
+    meta: torch.Tensor  # its shape and type, on the meta device; in files every type not in `FLOATS` counts as int64
     read: Callable[[], torch.Tensor]  # returns the tensor, which the converted model may keep
 
 
@@ -69,6 +69,8 @@ def open_checkpoint(source: str | Path | nn.Module, mapped: bool = False) -> Che
         ConversionError: if there is no checkpoint, or one that cannot be read.
     """
     if isinstance(source, nn.Module):
+        if hasattr(source, "_orig_mod"):
+            raise ConversionError("torch.compile has wrapped this model: give model._orig_mod, which it has wrapped.")
         if not isinstance(source, PreTrainedModel) and hasattr(source, "encode"):
             raise ConversionError(f"This {type(source).__name__} holds a model and more: give the folder of its model.")
         return checkpoint_of(source)
@@ -117,9 +119,19 @@ def fields_of(model: nn.Module) -> dict[str, Any]:
     raise ConversionError(f"{name} is not a model of transformers, nor one of {known}. {OTHER_MODELS}")
 
 
-def lazy_tensors(state_dict: Mapping[str, torch.Tensor]) -> dict[str, LazyTensor]:
-    """The tensors of a state dict; reading one copies it."""
-    return {name: LazyTensor(tensor.to("meta"), tensor.detach().clone) for name, tensor in state_dict.items()}
+def lazy_tensors(state_dict: Mapping[str, Any], copied: bool = True) -> dict[str, LazyTensor]:
+    """The tensors of a state dict, contiguous when they are read, and copied unless that is not needed.
+
+    Raises:
+        ConversionError: for a tensor without values, and for one that is not dense.
+    """
+    read = partial(torch.Tensor.clone if copied else torch.Tensor.contiguous, memory_format=torch.contiguous_format)
+    tensors = {name: value.detach() for name, value in state_dict.items() if isinstance(value, torch.Tensor)}
+    for name, tensor in tensors.items():
+        if tensor.is_meta or tensor.layout != torch.strided:
+            kind = "on the meta device, without values" if tensor.is_meta else f"of layout {tensor.layout}"
+            raise ConversionError(f"{name} is {kind}; it should be a dense tensor with values.")
+    return {name: LazyTensor(tensor.to("meta"), partial(read, tensor)) for name, tensor in tensors.items()}
 
 
 def fetch(source: str | Path, weights: bool = True) -> Path:
@@ -128,6 +140,8 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
     Raises:
         ConversionError: if `source` is neither a folder nor a model on the Hub (without a connection: in its cache).
     """
+    if source == "":
+        raise ConversionError("The name of the checkpoint is empty; it should be a folder or a Hub id (user/name).")
     if (folder := Path(source)).is_dir():
         refuse_pointers(folder, ConversionError)
         patterns = ("config.json", *WEIGHTS, *COMPANIONS)
@@ -209,9 +223,7 @@ def open_bin(file: Path, mapped: bool) -> dict[str, LazyTensor]:
         raise ConversionError(f"{file} is truncated, or not a file of PyTorch weights: {error}.") from error
     if not isinstance(values, Mapping):
         raise ConversionError(f"{file} holds a {type(values).__name__}; it should hold a dict of tensors.")
-    tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
-    # They were read for this model alone, so nothing has to be copied.
-    return {name: LazyTensor(tensor.to("meta"), tensor.detach) for name, tensor in tensors.items()}
+    return lazy_tensors(values, copied=False)  # they were read for this model alone
 
 
 def read_json(file: Path) -> dict[str, Any]:

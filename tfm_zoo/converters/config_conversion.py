@@ -5,7 +5,6 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig
 
 from ..configurations.names import OTHERS, by_field, merged, misspelt_field
@@ -104,12 +103,15 @@ def to_zoo_config(
     carried_over = COMMON | common.keys() | {rule.official for rule in rules if isinstance(rule, Field)}
     kept_fields = {name: value for name, value in official.items() if name not in carried_over}
     kept_fields["model_type"] = architecture.model_type
-    try:
-        return config_class(
-            **with_labels(common, overrides) | merged(config_class, zoo, overrides), official=kept_fields
-        )
-    except (ValueError, StrictDataclassError) as error:
-        raise ConversionError(f"{architecture.title} with these fields is not converted: {error}") from error
+    config = made_of(
+        lambda given: config_class(**with_labels(common, given) | given, official=kept_fields),
+        merged(config_class, zoo, overrides),
+        f"{architecture.title} with these fields",
+    )
+    if overrides.get("label2id") not in (None, {label: index for index, label in config.id2label.items()}):
+        wanted = f"should be the reverse of id2label={config.id2label}, from which it follows"
+        raise ConversionError(f"label2id={config.label2id} {wanted}: give id2label.")
+    return config
 
 
 def with_labels(common: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,9 +175,13 @@ def refused(rules: Iterable[ConfigRule], official: Fields) -> dict[str, str]:
 
 
 def check_overrides(overrides: Mapping[str, Any], config_class: type) -> None:
-    """Refuses a name that is not a field of the configuration, and suggests the field that it means or resembles."""
+    """Refuses a name that is not a field of the configuration, and suggests the field that it means or resembles.
+    Labels have to be a dict."""
     names = {field.name for field in fields(config_class)} | {"num_labels", "output_attentions", "rope_parameters"}
+    names -= {"official"}  # which a conversion fills
     for name in overrides.keys() - names:
         nearest = [OTHERS[name]] if name in OTHERS else get_close_matches(name, names, n=1)
         hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-        raise ConversionError(f"{config_class.__name__} has no field {name!r}.{hint}")
+        raise ConversionError(f"{config_class.__name__} takes no field {name!r}.{hint}")
+    if not isinstance(labels := overrides.get("id2label", {}), Mapping):
+        raise ConversionError(f"id2label={labels!r} should be a dict of ids and labels, such as {{0: 'no', 1: 'yes'}}.")

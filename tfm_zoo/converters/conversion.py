@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from .architecture import Head
 from .assembling import as_dtype, assemble, attention_of, common_dtype, official_skeleton, skeleton_of
-from .checkpoint import Checkpoint, open_checkpoint
+from .checkpoint import Checkpoint, lazy_tensors, open_checkpoint
 from .choosing import architecture_of, official_for
 from .config_conversion import KEPT, completed, to_official_fields, to_zoo_config
 from .errors import ConversionError
@@ -47,9 +47,11 @@ def from_official(
     Raises:
         ConversionError: if the source is not a checkpoint, is truncated, has an architecture that the zoo does not
             convert, or holds tensors that do not fit. The message names the file, the value or the tensors. It is
-            raised from names, shapes and stored positions, before other weights are read.
+            raised from names, shapes, stored positions and embeddings under two names, before other weights are read.
     """
-    if model_class is not None and not isinstance(getattr(model_class, "config_class", None), type):
+    # (A base class, such as TfmBertPreTrainedModel, has no `forward` of its own.)
+    is_model = isinstance(getattr(model_class, "config_class", None), type) and model_class.forward != nn.Module.forward
+    if model_class is not None and not is_model:
         raise ConversionError(f"model_class={model_class!r} should be a class of the zoo, as tfm_zoo.TfmBertModel is.")
     return convert(open_checkpoint(source), model_class, **config_overrides)
 
@@ -149,14 +151,14 @@ def to_official(model: PreTrainedModel) -> nn.Module:
     names = [name for name in skeleton.state_dict() if is_converted(architecture, name)]
     canonical = {name: canonical_name(architecture, name) for name in names}  # -> its name in the rules
 
-    state = model.state_dict()
+    state = lazy_tensors(model.state_dict())
     tensors = {full_name: state[name] for full_name, name in names_by_rule(model).items()}  # by names in the rules, too
     steps, missing = plan(architecture.tensor_rules([head], model.config), canonical.values(), to="official")
     values = {}
     for step in steps:
         absent = [name for name in step.reads if name not in tensors]
         if not absent:
-            values.update(zip(step.writes, step.run([tensors[name].clone() for name in step.reads]), strict=True))
+            values.update(zip(step.writes, step.run([tensors[name].read() for name in step.reads]), strict=True))
         elif not step.rule.optional:
             missing += absent
     if missing:

@@ -24,7 +24,7 @@ def new_folder(out: Path, overwrite: bool = False) -> Iterator[Path]:
     out = out.resolve()
     # Beside the first parent that exists: on the same file system, a folder is moved by renaming it.
     beside = next(parent for parent in out.parents if parent.exists())
-    workplace = beside / f".{'-'.join(out.relative_to(beside).parts)}{UNFINISHED}"
+    workplace = beside / f".{'%2F'.join(out.relative_to(beside).parts)}{UNFINISHED}"
     new, old = workplace / "new", workplace / OLD
     workplace.mkdir(exist_ok=True)
     lock = hold(out, workplace / "lock")

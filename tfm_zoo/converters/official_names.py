@@ -42,7 +42,7 @@ def names_in_checkpoint(architecture: Architecture, names: Iterable[str]) -> dic
     # If a checkpoint holds a tensor under two names, the official model reads the one that is not the rule's own: that
     # one comes last here, and wins. (BERT has two for the bias of its output: if they differ, they are not tied, and
     # `forward` reads that of `decoder`.)
-    return {canonical[name]: name for name in sorted(canonical, key=lambda name: not name.endswith(canonical[name]))}
+    return {canonical[name]: name for name in sorted(canonical, key=lambda name: not canonical[name].endswith(name))}
 
 
 def is_converted(architecture: Architecture, name: str) -> bool:

@@ -214,7 +214,7 @@ def check_ties(state_dict: Mapping[str, torch.Tensor], steps: Iterable[Step], sk
     tied, seen = skeleton.all_tied_weights_keys, {}
     for step in steps:
         tensors = [state_dict[name] for name in step.reads]
-        if any(tensor.is_meta or not tensor.numel() for tensor in tensors):
+        if not all(tensor.numel() for tensor in tensors):
             continue
         place = tuple((tensor.data_ptr(), tensor.shape, tensor.stride()) for tensor in tensors)
         first = seen.setdefault(place, step)

@@ -1,4 +1,4 @@
-"""Which tensors of a checkpoint become which of a zoo model, decided on names and shapes before anything is read."""
+"""Which tensors of a checkpoint become which of a zoo model, decided on names, shapes and what it holds twice."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,9 +8,9 @@ import torch
 from transformers import PreTrainedModel
 
 from .architecture import Architecture, Head
-from .checkpoint import Checkpoint, LazyTensor
+from .checkpoint import FLOATS, Checkpoint, LazyTensor
 from .errors import ConversionError
-from .official_names import is_of_a_head, names_in_checkpoint
+from .official_names import canonical_name, is_of_a_head, names_in_checkpoint
 from .tensor_rules import NotConverted, Step, find, is_of_kind, plan
 
 SHOWN = 10  # names of a kind in a message
@@ -93,6 +93,7 @@ def match(
         if name not in needed and not is_of_kind(NotConverted, every, name):
             (unused if is_of_a_head(architecture, name) else unexpected).append(name)
     complaints = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
+    complaints["tied, but different"] = unlike_twins(architecture, checkpoint, names, complete, tied)
     given = ", ".join(f"{name}={value!r}" for name, value in overrides.items())
     hint = f"\nIt may be for what was given: {given}. A model of another form starts from a configuration."
     if "num_labels" in overrides or "id2label" in overrides:
@@ -131,6 +132,23 @@ def misfits_of(step: Step, tensors: dict[str, LazyTensor], parameters: list[torc
     ]
 
 
+def unlike_twins(
+    architecture: Architecture,
+    checkpoint: Checkpoint,
+    names: Mapping[str, str],
+    steps: Iterable[Step],
+    tied: Mapping[str, str],
+) -> list[str]:
+    """A checkpoint's two names for one tensor, where their values differ and the model ties another tensor, which the
+    checkpoint lacks, to this one: the official model reads one of the two, and may tie to the other."""
+    stored = {name for step in steps for name in step.writes}
+    sources = {source for name, source in tied.items() if name not in stored}
+    shared = {name for step in steps if sources & {*step.writes} for name in step.reads}
+    others = {name: canonical_name(architecture, name) for name in checkpoint.tensors.keys() - {*names.values()}}
+    pairs = [(other, names[name]) for other, name in others.items() if name in shared]
+    return [" and ".join(pair) for pair in pairs if not torch.equal(*(checkpoint.tensors[n].read() for n in pair))]
+
+
 def declined_by(skeleton: PreTrainedModel, architecture: Architecture, names: Iterable[str]) -> set[str]:
     """The official names of tensors that a zoo class leaves unread, by its own patterns: for an encoder alone, those
     of the decoder."""
@@ -143,7 +161,8 @@ def declined_by(skeleton: PreTrainedModel, architecture: Architecture, names: It
 
 
 def described(tensor: torch.Tensor) -> str:
-    return f"of shape {tuple(tensor.shape)}" + ("" if tensor.is_floating_point() else ", not of a floating type")
+    wrong = "" if tensor.dtype in FLOATS.values() else ", not of a floating type of 16 bits or more"
+    return f"of shape {tuple(tensor.shape)}{wrong}"
 
 
 def check_fit(title: str, model: PreTrainedModel, complaints: Mapping[str, list[str]], hint: str = "") -> None:
