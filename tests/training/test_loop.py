@@ -3,7 +3,6 @@
 from argparse import Namespace
 from dataclasses import asdict
 from math import nan
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -19,15 +18,9 @@ from tfm_zoo.training.tasks import classification
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingTask
 from tfm_zoo.training.tasks.pretraining import PretrainingTask
 
-from ..recipes.conftest import CLOCK, forget_processes, interrupted, logged
+from ..recipes.conftest import CLOCK, forget_processes, interrupted, logged, same_weights
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
 from .conftest import classifier
-
-
-def same_weights(folder: Path, other: Path) -> bool:
-    kept, wanted = (load_file(each / "model.safetensors") for each in (folder, other))
-    return kept.keys() == wanted.keys() and all(torch.equal(kept[name], wanted[name]) for name in wanted)
-
 
 TASKS = {
     tfm_zoo.TfmBertForSequenceClassification: classification.ClassificationTask,
