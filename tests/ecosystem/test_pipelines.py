@@ -13,7 +13,7 @@ import tfm_zoo
 from tfm_zoo.families.auto_classes import FAMILIES
 
 from ..command import tfm_zoo as command
-from ..official_models import BY_NAME, build_tiny
+from ..official_models import BY_NAME, build_tiny, official_folder
 from ..precision import assert_alike
 from ..tiny import tiny_model
 from ..words import SENTENCES, make_tokenizer
@@ -55,12 +55,6 @@ def test_pipeline(task, head, texts, options, fields, tmp_path):
 def convert(source: Path, out: Path) -> Path:
     command("convert", source, out)
     return out
-
-
-def official_folder(folder: Path, name: str, **fields) -> Path:
-    build_tiny(BY_NAME[name], **fields).save_pretrained(folder)
-    make_tokenizer().save_pretrained(folder)
-    return folder
 
 
 def same(one: SentenceTransformer, other: SentenceTransformer) -> None:
