@@ -14,7 +14,6 @@ from tfm_zoo.training.tokenizers import byte_level_bpe
 
 from ..recipes.conftest import TINY
 
-SMALL = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
 TEXTS = [" ".join(f"{i:x}{j:x}" for i in range(256)) for j in range(40)]
 ZOO_AND_NATIVE = pytest.mark.parametrize("model_class", ["zoo", "native"])
 
