@@ -69,23 +69,17 @@ def hub_server():
 
 
 @pytest.fixture
-def client(hub_server, tmp_path, monkeypatch):
-    """Makes clients of that Hub in this process, with one empty cache."""
+def online(hub_server, tmp_path, monkeypatch):
+    """This process is at that Hub, as one of its users, with one empty cache; makes clients of it."""
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
-    close_session()
-    yield lambda token="hf_user": HfApi(hub_server.url, token=token or False)
-    close_session()
-
-
-@pytest.fixture
-def online(client, hub_server, monkeypatch):
-    """This process is at that Hub, as one of its users; makes clients of it."""
     template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub_server.url)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
     monkeypatch.setattr(constants, "ENDPOINT", hub_server.url)
     monkeypatch.setattr(hub, "_hf_api", None, raising=False)  # transformers keeps the client that it made first
     monkeypatch.setenv("HF_TOKEN", "hf_user")
-    return client
+    close_session()
+    yield lambda token="hf_user": HfApi(hub_server.url, token=token or False)
+    close_session()

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from unittest.mock import patch
 
 import torch
@@ -17,6 +18,7 @@ from tfm_zoo.converters.choosing import is_installed
 from tfm_zoo.converters.official_names import canonical_name, is_converted
 
 from .fields import fields_by_name
+from .words import make_tokenizer
 
 canonical_name, is_converted = cache(canonical_name), cache(is_converted)  # each reads all rules of a table
 #: architectures of whose parts the others are made
@@ -267,6 +269,13 @@ def both(name: str, **fields) -> tuple[PreTrainedModel, PreTrainedModel]:
     """A tiny official model, by the name of its class, and the zoo's of it."""
     official = build_tiny(BY_NAME[name], **fields)
     return official, from_official(official)
+
+
+def official_folder(folder: Path, name: str, **fields) -> Path:
+    """Saves a tiny official model, by the name of its class, with a tokenizer."""
+    for each in (build_tiny(BY_NAME[name], **fields), make_tokenizer()):
+        each.save_pretrained(folder)
+    return folder
 
 
 def keep_every_layer() -> AbstractContextManager:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
+import pytest
 import torch
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
@@ -96,6 +97,21 @@ def assert_same(made, wanted, what: str = "result") -> None:
             bound = max(MAX_DIFFERENCE * sizes[name], ROUNDING * max(sizes.values()))
             distances = (made[name] - tensor).abs().masked_fill(made[name] == tensor, 0)  # infinities are
             assert (distances <= bound).all(), f"{name}: differs by {distances.max():.2e}, allowed are {bound:.2e}"
+
+
+def assert_alike(made, wanted, **tolerance: float) -> None:
+    """Wherever they are in nested results: fractions within a tolerance of `pytest.approx`, all else exactly."""
+    if isinstance(wanted, dict):
+        assert [*made] == [*wanted]
+        made, wanted = [*made.values()], [*wanted.values()]
+    if isinstance(wanted, torch.Tensor):
+        assert made.equal(wanted)
+    elif isinstance(wanted, list | tuple):
+        for one, other in zip(made, wanted, strict=True):
+            assert_alike(one, other, **tolerance)
+    else:
+        is_exact = not tolerance or isinstance(wanted, str | int)
+        assert made == (wanted if is_exact else pytest.approx(wanted, **tolerance))
 
 
 def assert_rounds_as_well(zoo, official, exact, what: str) -> None:

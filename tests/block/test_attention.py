@@ -48,8 +48,7 @@ def test_every_dropout_is_a_module(head):
     set later counts, that of attention weights too."""
     rates = dict.fromkeys(("hidden_dropout", "attention_dropout", "activation_dropout"), 0.4)
     for implementation in ("eager", "sdpa"):
-        model, batch = tiny_model(head, **rates).train(), ragged_batch(head)
-        model.set_attn_implementation(implementation)
+        model, batch = tiny_model(head, attn_implementation=implementation, **rates).train(), ragged_batch(head)
         dropouts = {name: part for name, part in model.named_modules() if isinstance(part, nn.Dropout)}
 
         def varies(model=model, batch=batch) -> bool:

@@ -6,10 +6,10 @@ import pytest
 import torch
 from transformers import MixtralForCausalLM
 
-from tfm_zoo import TfmGPTForCausalLM, from_official, pack_weights
+from tfm_zoo import TfmGPTForCausalLM, pack_weights
 from tfm_zoo.models.experts import TfmSparseMLP
 
-from ..official_models import BY_NAME, build_tiny
+from ..official_models import both
 from ..precision import assert_same, in_single
 from ..tiny import NO_DROPOUT, recompute_activations, tiny_config, tiny_model
 
@@ -50,8 +50,7 @@ def test_a_plan_for_experts_as_official():
 
 def test_the_loss_of_the_router():
     """With padding at the left; of a mask that says nothing of padding, all tokens count."""
-    official = build_tiny(BY_NAME["MixtralForCausalLM"], sliding_window=None)
-    zoo = from_official(official)
+    official, zoo = both("MixtralForCausalLM", sliding_window=None)
     for mask in (MASK, None):
         outputs, expected = (model(IDS, attention_mask=mask, labels=IDS) for model in (zoo, official))
         assert_same(outputs.aux_loss, expected.aux_loss)

@@ -48,24 +48,17 @@ def test_a_growing_layer_holds_what_a_dynamic_one_does(change):
     assert kept.equal(before)
 
 
-def test_copies_of_a_cache_grow_apart():
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_copies_of_a_cache_grow_apart_in_whatever_mode_it_was_filled(mode):
     first = TfmGrowingLayer()
-    first.update(*states(4, 0))
-    first.update(*states(1, 1))
-    second = copy.deepcopy(first)
-    for seed, layer in enumerate((first, second), start=2):
+    with mode():
+        first.update(*states(4, 0))
+        first.update(*states(1, 1))
+    layers = (first, copy.deepcopy(first))
+    for seed, layer in enumerate(layers, start=2):
         layer.update(*states(1, seed))
-    for seed, layer in enumerate((first, second), start=2):
-        assert torch.equal(layer.keys[:, :, -1:], states(1, seed)[0])
-
-
-def test_a_cache_filled_in_inference_mode_goes_on_outside_it():
-    layer = TfmGrowingLayer()
-    with torch.inference_mode():
-        layer.update(*states(4, 0))
-        layer.update(*states(1, 1))
-    keys, _ = layer.update(*states(1, 2))
-    assert torch.equal(keys, torch.cat([states(4, 0)[0], states(1, 1)[0], states(1, 2)[0]], dim=2))
+    for seed, layer in enumerate(layers, start=2):
+        assert layer.keys.equal(torch.cat([states(4, 0)[0], states(1, 1)[0], states(1, seed)[0]], dim=2))
 
 
 def test_gradients_flow_through_a_cache():

@@ -143,7 +143,6 @@ def test_inputs_that_linear_attention_cannot_take():
     lookup = {"use_cache": True, "prompt_lookup_num_tokens": 2}
     for call, message in (
         (lambda: model(ids, torch.zeros(2, 1, 6, 6)), r"compares no two positions: it should be of shape \(2, 6\)"),
-        (lambda: model(ids, position_ids=torch.tensor([[0, 1, 2, 0, 1, 2]])), "begin anew within a row"),
         (lambda: model(ids, past_key_values=official_cache), "past_key_values has a DynamicLayer for layer 0"),
         (lambda: model(ids, past_key_values=cache), "past_key_values holds 3 sequences, and the inputs are 2"),
         (lambda: other(ids, past_key_values=cache), "past_key_values is the cache of another model"),

@@ -64,11 +64,6 @@ def test_no_logits_are_computed_twice(trained):
         assert_same(vocabulary_loss(states, head, labels, 7, softcap=3.0), wanted)
 
 
-def test_vocabulary_loss_without_labels():
-    nothing = (torch.empty(0, 16), nn.Linear(16, 50), torch.empty(0, dtype=torch.long))
-    assert vocabulary_loss(*nothing).isnan() and vocabulary_loss(*nothing, num_items=3) == 0
-
-
 def test_a_second_derivative_is_that_of_all_logits_or_refused():
     """A loss in chunks has none."""
     head, states, labels = nn.Linear(16, 600), torch.randn(600, 16, requires_grad=True), torch.randint(0, 600, (600,))

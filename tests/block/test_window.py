@@ -32,9 +32,8 @@ def blocks(monkeypatch) -> Mock:
 
 
 def make(family, size: int, implementation: str, **fields):
-    model = tiny_model(family, sliding_window=size, num_key_value_heads=2, **fields)
-    model.set_attn_implementation(implementation)
-    return model
+    fields |= {"sliding_window": size, "num_key_value_heads": 2}
+    return tiny_model(family, attn_implementation=implementation, **fields)
 
 
 def batch(side: str) -> dict[str, torch.Tensor]:

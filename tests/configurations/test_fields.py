@@ -1,7 +1,6 @@
 """The fields of a family are read under any of their names, in files of this version and of earlier ones. What a family
 lacks is refused by name; where a field is changed, what follows from it follows."""
 
-import json
 import logging
 from dataclasses import fields
 
@@ -14,6 +13,7 @@ from tfm_zoo import TfmBertConfig, TfmEncoderDecoderConfig, TfmEncoderDecoderMod
 from tfm_zoo import named_config as named
 from tfm_zoo.models.configuration_tfm import TfmConfig
 
+from ..hub.editing import edit
 from ..tiny import tiny_config
 
 FAMILIES = (TfmBertConfig, TfmGPTConfig, TfmEncoderDecoderConfig)
@@ -78,10 +78,9 @@ IDLE = {
 def test_saved_fields_without_effect_are_left_out(family, tmp_path, caplog):
     """The model is the same without them. What looks misspelt is kept, and the log says so."""
     family().save_pretrained(tmp_path)
-    saved = json.loads((tmp_path / "config.json").read_text())
     (*_, (name, value)), ours = IDLE[family].items(), {"mine": 1, "norm_postion": "pre"}
     idle = IDLE[family] | {"is_decoder": True, "add_cross_attention": True}
-    (tmp_path / "config.json").write_text(json.dumps(saved | idle | ours))
+    edit(tmp_path, "config.json", **idle | ours)
     logger = logging.getLogger("transformers")
     logger.addHandler(caplog.handler)
     config = AutoConfig.from_pretrained(tmp_path)

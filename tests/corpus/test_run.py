@@ -19,7 +19,7 @@ from tfm_zoo.corpus.run import CorpusRun
 from tfm_zoo.corpus.source import Corpus, Cursor
 
 from ..encoders import save
-from ..hub.editing import edit
+from ..hub.editing import edit, write
 from .conftest import contents, run
 
 
@@ -110,8 +110,7 @@ def test_another_run_in_the_folder(encoder, reader, files, texts, tmp_path):
         with pytest.raises(ValueError, match=message):
             run(by, files, out, **options)
         assert contents(out) == undisturbed
-    full.mkdir()
-    (full / "mine.txt").write_text("mine")
+    write("mine.txt", "mine")(full)
     with pytest.raises(FileExistsError, match=r"holds mine\.txt: give an empty folder"):
         run(reader, files, full)
     assert [path.name for path in full.iterdir()] == ["mine.txt"]

@@ -4,7 +4,6 @@ import io
 import json
 import os
 import re
-import shlex
 import shutil
 import sys
 from contextlib import redirect_stdout, suppress
@@ -15,13 +14,12 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from transformers import PreTrainedConfig
-from typer.testing import CliRunner
 
 from tfm_zoo import TfmBertConfig, TfmEncoderDecoderConfig, TfmGPTConfig
-from tfm_zoo.cli import app
 from tfm_zoo.families.auto_classes import FAMILIES
 from tfm_zoo.hub.model_card import PIPELINES
 
+from ..command import tfm_zoo as command
 from ..forks import with_libraries
 from ..hub.server import metadata_errors
 from ..recipes.conftest import imported
@@ -46,8 +44,7 @@ def test_reader(document, clone, forked, online, hub_server, hold, checkpoints, 
             shutil.copytree(checkpoints[recipe], trained, dirs_exist_ok=True)
             (trained / "trainer_state.json").write_text(json.dumps({"log_history": [{"step": 1, "eval_loss": 2}]}))
         if words[0] == "tfm-zoo" and words[1] != "serve":
-            done = CliRunner().invoke(app, words[1:])
-            assert done.exit_code == 0, f"{shlex.join(words)}: {done.output}"
+            command(*words[1:])
     if "python" in document.languages:
         script = tmp_path / document.path.name
         script.write_text(document.code("python"), encoding="utf-8")

@@ -12,7 +12,7 @@ import tfm_zoo
 from tfm_zoo import TfmGPTForCausalLM, from_official
 
 from ..forks import with_transformers
-from ..official_models import BY_NAME, both, build_tiny
+from ..official_models import both, official_folder
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
 
 IDS = torch.arange(4, 22).view(3, 6)
@@ -130,9 +130,7 @@ def test_an_encoder_takes_prompts_and_no_prefix():
 @pytest.fixture(scope="module")
 def official(tmp_path_factory):
     """The folder of a tiny official model."""
-    folder = tmp_path_factory.mktemp("official")
-    build_tiny(BY_NAME["GPT2LMHeadModel"]).save_pretrained(folder)
-    return folder
+    return official_folder(tmp_path_factory.mktemp("official"), "GPT2LMHeadModel")
 
 
 def by_peft(model, folder, **how):

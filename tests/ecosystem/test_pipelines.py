@@ -13,7 +13,8 @@ import tfm_zoo
 from tfm_zoo.families.auto_classes import FAMILIES
 
 from ..command import tfm_zoo as command
-from ..official_models import BY_NAME, build_tiny
+from ..official_models import BY_NAME, build_tiny, official_folder
+from ..precision import assert_alike
 from ..tiny import tiny_model
 from ..words import SENTENCES, make_tokenizer
 
@@ -23,19 +24,8 @@ LIKE_BART = {
     **{"eos_token_id": 3, "decoder_start_token_id": 3},
 }
 BART = LIKE_BART | {"num_labels": 4}  # a native BART of two classes does not load again
+TO_ROUNDING = {"rel": 1e-4, "abs": 1e-5}
 MASKED, TOP = ["the film was [MASK]", "[MASK] story was dull and long"], {"top_k": None}
-
-
-def assert_close(ours, theirs) -> None:
-    """Fractions to rounding, all else exactly, wherever they are in the answer."""
-    if isinstance(theirs, dict):
-        assert [*ours] == [*theirs]
-        ours, theirs = [*ours.values()], [*theirs.values()]
-    if isinstance(theirs, list):
-        for one, other in zip(ours, theirs, strict=True):
-            assert_close(one, other)
-    else:
-        assert ours == (theirs if isinstance(theirs, str | int) else pytest.approx(theirs, rel=1e-4, abs=1e-5))
 
 
 @pytest.mark.parametrize(
@@ -59,18 +49,12 @@ def test_pipeline(task, head, texts, options, fields, tmp_path):
             each.save_pretrained(folder)
         write = make(task, str(folder), device="cpu", trust_remote_code=True)
         answers.append(write(texts, **{"batch_size": 2} | options))
-    assert_close(*answers)
+    assert_alike(*answers, **TO_ROUNDING)
 
 
 def convert(source: Path, out: Path) -> Path:
     command("convert", source, out)
     return out
-
-
-def official_folder(folder: Path, name: str, **fields) -> Path:
-    build_tiny(BY_NAME[name], **fields).save_pretrained(folder)
-    make_tokenizer().save_pretrained(folder)
-    return folder
 
 
 def same(one: SentenceTransformer, other: SentenceTransformer) -> None:

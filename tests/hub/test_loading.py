@@ -12,6 +12,7 @@ from tfm_zoo.hub import push
 from tfm_zoo.proof import verify
 
 from ..forks import with_transformers
+from ..precision import assert_alike
 from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, HEADS, tiny_model
 from ..words import SENTENCES, make_tokenizer
 from . import plain
@@ -24,18 +25,6 @@ FIRST, SECOND = zip(ENCODERS[:2], DECODERS[:2], ENCODER_DECODERS[:2], strict=Tru
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TRUST = {"trust_remote_code": True}
 ENDS = {"eos_token_id": 3, "decoder_start_token_id": 2, "final_logits_bias": True}
-
-
-def assert_same(one, other) -> None:
-    """Bit for bit."""
-    if isinstance(one, dict):
-        assert one.keys() == other.keys()
-        one, other = list(one.values()), list(other.values())
-    if isinstance(one, list | tuple):
-        for each, wanted in zip(one, other, strict=True):
-            assert_same(each, wanted)
-    else:
-        assert one.equal(other) if isinstance(one, torch.Tensor) else one == other
 
 
 def auto_classes_of(head: type) -> list[str]:
@@ -79,7 +68,7 @@ def test_it_gives_the_same_where_there_is_no_zoo(checkpoints, plain_forks, home,
     cached = [("outputs", {"source": f"zoo/{head.__name__}", "auto_class": "AutoModel"}) for head in FIRST]
     jobs = [("each_of", {"jobs": [(name, options | TRUST) for name, options in jobs + cached]})]
     [there] = run_jobs(jobs, plain_forks, tmp_path)
-    assert_same(there, here + [here[listed.index((checkpoints[head.__name__], "AutoModel"))] for head in FIRST])
+    assert_alike(there, here + [here[listed.index((checkpoints[head.__name__], "AutoModel"))] for head in FIRST])
     for text in here[-len(writers) :]:
         assert text["tied"] and text["static"].equal(text["dynamic"]) and text["dynamic"].unique().numel() > 8
     assert text["encoded"].equal(text["encoded by the whole"])
@@ -90,7 +79,7 @@ def test_with_the_zoo_imported_before_or_after(checkpoints, tmp_path):
     source = {"source": str(checkpoints["TfmGPTForCausalLM"]), "auto_class": "AutoModelForCausalLM"}
     options = [source | {"first": first, "target": str(tmp_path / str(first))} for first in (True, False)]
     first, after = run_jobs([("with_the_zoo", each) for each in options], with_transformers(), tmp_path, **os.environ)
-    assert_same([outputs for _, outputs in first + after], [plain.outputs(**source)] * 4)
+    assert_alike([outputs for _, outputs in first + after], [plain.outputs(**source)] * 4)
     assert [module for module, _ in after] == ["transformers_modules", "tfm_zoo"]
     own, package = ({path.name for path in (tmp_path / "False" / kind).iterdir()} for kind in ("own", "package"))
     assert MANIFEST not in own and package == own | {MANIFEST}
@@ -109,7 +98,7 @@ def test_there_and_back(online, tmp_path, online_forks, hub_server):
         asked = {"source": name, "auto_class": auto} | TRUST
         [second] = run_jobs([("train_and_save", asked | {"target": name, "push": True})], online_forks, tmp_path)
         jobs = [("outputs", asked | {"revision": revision}) for revision in (commit, "main")]
-        assert_same(run_jobs(jobs, online_forks, tmp_path), [first, second])
+        assert_alike(run_jobs(jobs, online_forks, tmp_path), [first, second])
         kept = hub_server.repositories[name]
         assert kept.branches["main"] != commit and any((first[name] != second[name]).any() for name in first)
         files = (kept.at(revision).files.items() for revision in (commit, "main"))

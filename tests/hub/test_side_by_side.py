@@ -11,7 +11,7 @@ from tfm_zoo import compare
 from tfm_zoo.proof.side_by_side import hints_of_calls
 
 from .. import tutorials
-from ..official_models import BY_NAME, build_tiny
+from ..official_models import BY_NAME, both, build_tiny
 
 IDS = torch.arange(1, 19).view(2, 9)
 MASK = (torch.arange(9) < torch.tensor([9, 5])[:, None]).long()
@@ -21,10 +21,9 @@ OF_TUTORIAL = (IDS, torch.zeros_like(IDS), MASK)
 
 def test_the_zoo_and_the_official_class():
     """Of other names, and without padding in the zoo's layers; and one that skips padding itself."""
-    official = build_tiny(BY_NAME["BertModel"])
+    official, model = both("BertModel")
     comparison = compare(official, tfm_zoo.speed_up(deepcopy(official)), BATCH)
     assert comparison.first is None and "embeddings.position_embeddings" in {step.one for step in comparison.steps}
-    model = tfm_zoo.from_official(official)
     comparison = compare(official, model, BATCH)
     assert comparison.first is None and len(comparison.steps) == 3 + 2  # layers, what they are given, the output
     model.layers[1].mlp.act_fn = nn.ReLU()

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
@@ -20,6 +20,7 @@ from tfm_zoo.inference.onnx import export_onnx
 from tfm_zoo.inference.packing.linear import PackedLinear
 
 from ..command import tfm_zoo as command
+from ..hub.editing import without, write
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import ragged_batch, tiny_decoder, tiny_model
 
@@ -63,8 +64,7 @@ def test_round_trip(head, dtype, tmp_path, caplog):
     assert not any(info.values()), info
     assert_same(quantised, model, batch)
     assert not [name for name, module in quantised.named_modules() if isinstance(module, nn.Linear)]
-    (tmp_path / "again").mkdir()
-    (tmp_path / "again/README.md").write_text(MARK.format("source"))
+    write("again/README.md", MARK.format("source"))(tmp_path)
     quantised.save_pretrained(tmp_path / "again")
     assert "README.md tells of the model before its weights were rounded" in caplog.text
     contents = [load_file(tmp_path / name / "model.safetensors") for name in ("packed", "again")]
@@ -172,9 +172,7 @@ def test_what_is_not_loaded(tmp_path, monkeypatch):
     saved(tiny_decoder(), tmp_path)
     with pytest.raises(ValueError, match=r"weight_scales, so that its weights are packed"):
         AutoModelForCausalLM.from_pretrained(tmp_path, quantization_config=None)
-    tensors = load_file(tmp_path / "model.safetensors")
-    del tensors[WEIGHT + "_scales"]
-    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    without(WEIGHT + "_scales")(tmp_path)
     with pytest.raises(ValueError, match=f"lacks scales that fit {WEIGHT}"):
         AutoModelForCausalLM.from_pretrained(tmp_path)
     monkeypatch.delitem(AUTO_QUANTIZATION_CONFIG_MAPPING, "tfm_zoo")

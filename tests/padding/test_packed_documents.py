@@ -91,8 +91,7 @@ def test_documents_of_a_row_do_not_see_each_other(name):
 def test_flex_attention_keeps_them_apart(name):
     """Each kind of mask: of all and of a window, with and without causality; with a bias. (A mask of ones is none.)"""
     head, fields = MODELS[name]
-    model = tiny_model(head, **fields)
-    model.set_attn_implementation("flex_attention")
+    model = tiny_model(head, attn_implementation="flex_attention", **fields)
     for mask in (None, PADDED):
         assert max(differences(model, mask, with_gradients=False)) < MAX_DIFFERENCE
 

@@ -22,13 +22,12 @@ from tfm_zoo.models.kernels import takes_bounds
 from ..precision import assert_same, in_single
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
 from ..varlen import FLASH, device, use
+from .test_unpadding import SIDES, T5
 
 pytestmark = pytest.mark.usefixtures("double")
 
-SIDES = tfm_zoo.TfmEncoderDecoderForConditionalGeneration
 WINDOWS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3}
 GROUPED = {"num_key_value_heads": 2, "position_embedding_type": "rotary"}
-T5 = {"position_embedding_type": "none", "relative_attention_num_buckets": 8}
 #: what differs from a CUDA device of capability 8.0, bfloat16, and a model without dropout -> does the kernel run
 CHOICE = {
     **{"bfloat16": ({}, {}, True), "float32": ({"dtype": torch.float32}, {}, False)},

@@ -14,13 +14,13 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tfm_zoo import TfmBertForMaskedLM, TfmBertModel, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM
+from tfm_zoo import TfmBertForMaskedLM, TfmBertModel, TfmGPTForCausalLM
 
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
 from ..varlen import device
+from .test_varlen import SIDES, WINDOWS
 
 WAITING = ("_local_scalar_dense", "nonzero", "unique_consecutive", "_unique2", "masked_select", "equal", "is_nonzero")
-SIDES = TfmEncoderDecoderForConditionalGeneration
 
 
 class Waits(TorchDispatchMode):
@@ -59,7 +59,6 @@ MASKED, CAUSAL = ragged_batch(TfmBertForMaskedLM, labels=True), ragged_batch(Tfm
 TRANSLATED = {name: each for name, each in ragged_batch(SIDES, labels=True).items() if name != "decoder_input_ids"}
 FULL = {"attention_mask": torch.ones(4, 9).long()}
 LEARNED = {"position_embedding_type": "learned"}  # (sinusoids look on a CPU whether their table is long enough)
-WINDOWS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3}
 
 
 @pytest.mark.parametrize(

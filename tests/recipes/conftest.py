@@ -20,6 +20,7 @@ import pytest
 import torch
 from datasets.fingerprint import generate_random_fingerprint
 from pandas import DataFrame
+from safetensors.torch import load_file
 from transformers import BertConfig, BertModel, Trainer
 
 from tfm_zoo.training import report
@@ -339,6 +340,11 @@ def log_of(folder: Path) -> list[dict]:
 def history(folder: Path, key: str) -> list:
     """The entries of a run's log that have a key."""
     return [entry[key] for entry in log_of(folder) if key in entry]
+
+
+def same_weights(folder: Path, other: Path) -> bool:
+    kept, wanted = (load_file(each / "model.safetensors") for each in (folder, other))
+    return kept.keys() == wanted.keys() and all(torch.equal(kept[name], wanted[name]) for name in wanted)
 
 
 def same_history(found: list[dict], expected: list[dict], tolerance: float = 1e-5) -> None:

@@ -1,14 +1,12 @@
 """The recipe of language modelling: texts from what it leaves, where there is no zoo, and their figures."""
 
-import runpy
-
 import pytest
 import torch
 from transformers import AutoTokenizer
 
 import tfm_zoo
 
-from .conftest import ROOT, WITHOUT_ZOO, run_python
+from .conftest import ROOT, WITHOUT_ZOO, imported, run_python
 
 GENERATE = ROOT / "recipes" / "generate.py"
 
@@ -29,7 +27,7 @@ def test_built_in_text_and_generation_where_there_is_no_zoo(recipe, tmp_path, ca
     assert shown.stdout.startswith("\n\n".join(texts))
 
     (tmp_path / "prompts.txt").write_text("the film\nthe actor\n")
-    generate, command = runpy.run_path(str(GENERATE))["main"], [str(folder), "--file", str(tmp_path / "prompts.txt")]
+    generate, command = imported(GENERATE).main, [str(folder), "--file", str(tmp_path / "prompts.txt")]
     command += ["--max_new_tokens", "12", "--num_beams", "3", "--repetition_penalty", "1.3", "--num_samples"]
     capsys.readouterr()
     generate([*command, "2"])
@@ -50,7 +48,7 @@ def test_built_in_text_and_generation_where_there_is_no_zoo(recipe, tmp_path, ca
 
 
 def test_figures_of_generated_text():
-    diversity = runpy.run_path(str(GENERATE))["diversity"]
+    diversity = imported(GENERATE).diversity
     varied = diversity([[1, 2, 3, 1, 2], [1, 2, 4]])
     assert varied == "distinct-1 0.50, distinct-2 0.67, distinct-3 1.00, repetition 0.00"
     assert diversity([[7] * 8]) == "distinct-1 0.12, distinct-2 0.14, distinct-3 0.17, repetition 0.80"

@@ -13,9 +13,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import tfm_zoo
 
-from .conftest import CLOCK, TINY, Recipe, history, log_of, logged
+from .conftest import CLOCK, SIZES, TINY, Recipe, history, log_of, logged
 
-SIZES = "hidden_size=32,num_attention_heads=2,num_hidden_layers=1,intermediate_size=32"
 #: code of a user's own
 BLOCK = """import tfm_zoo
 class Config(tfm_zoo.TfmBertConfig): model_type = "mine"

@@ -10,12 +10,11 @@ from unittest.mock import Mock
 import pytest
 import yaml
 from accelerate import Accelerator
-from safetensors.torch import load_file
 
 from tfm_zoo.data.options import parse_options
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
-from .conftest import ROOT, TEXT, Recipe, history, imported
+from .conftest import ROOT, TEXT, Recipe, history, imported, same_weights
 
 RECIPE = imported(ROOT / "recipes" / "compare_architectures.py")  # after which its own modules can be imported
 report = import_module("comparison.results")
@@ -56,13 +55,11 @@ def test_each_is_what_the_recipe_of_language_modelling_trains(compare, tmp_path,
     sizes = f"{compare.options['config_overrides']},hidden_dropout=0,attention_dropout=0,norm_position=post"
     alone = compare.options | {"output_dir": tmp_path / "alone", "config_overrides": sizes, "sample_length": 0}
     Recipe("finetune_causal_lm", alone).trained()
-    weights = load_file(tmp_path / "alone" / "model.safetensors")
     for name in ("post-norm, again", "last"):
         folder = folder_of(tmp_path, name)
         for key in ("loss", "grad_norm", "eval_loss"):
             assert history(folder, key) == history(tmp_path / "alone", key), (name, key)
-        kept = load_file(folder / "model.safetensors")
-        assert kept.keys() == weights.keys() and all(kept[name].equal(weights[name]) for name in weights)
+        assert same_weights(folder, tmp_path / "alone")
 
 
 @pytest.mark.slow

@@ -59,8 +59,7 @@ def test_without_options_a_small_zoo_model_learns_generated_pairs(kind, tmp_path
 def test_a_run_goes_on_and_its_folder_is_not_overwritten(kind, recipe, tmp_path):
     options = {"save_strategy": "steps", "save_steps": 1}
     whole = recipe(kind, output_dir=tmp_path / "whole", **options)()
-    (tmp_path / "run").mkdir()  # as if it had been killed after the first step
-    shutil.copytree(tmp_path / "whole" / "checkpoint-1", tmp_path / "run" / "checkpoint-1")
+    shutil.copytree(tmp_path / "whole" / "checkpoint-1", tmp_path / "run" / "checkpoint-1")  # as if killed at step 1
     assert recipe(kind, resume_from_checkpoint="auto", **options)()[FIGURE[kind]] == whole[FIGURE[kind]]
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run")]
     assert weights[0] == weights[1] and "holds a run: give another folder" in recipe(kind).refusal()

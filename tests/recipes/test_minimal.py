@@ -5,7 +5,7 @@ import re
 import pytest
 from transformers import AutoModelForSequenceClassification
 
-from .conftest import ROOT, WITHOUT_ZOO, as_argv, forget_processes, imported, run_python
+from .conftest import ROOT, WITHOUT_ZOO, Recipe, imported, run_python
 
 pytestmark = pytest.mark.slow
 
@@ -19,11 +19,6 @@ for text in sys.argv[2:]:
 """
 
 
-def run(name: str, **options):
-    forget_processes()
-    return imported(ROOT / "recipes" / f"{name}.py").main(as_argv(options))
-
-
 @pytest.mark.parametrize("name", ["minimal", "minimal_trainer"])
 def test_it_learns_and_what_it_saves_predicts(name, tmp_path):
     options = {}
@@ -32,7 +27,7 @@ def test_it_learns_and_what_it_saves_predicts(name, tmp_path):
             rows.to_parquet(tmp_path / "reviews" / f"{split}.parquet")
         options = {"dataset_name": tmp_path / "reviews", "config_overrides": "num_attention_heads=4"}
         options |= {"learning_rate": 2e-3, "validation_split_percentage": 20}
-    last = run(name, output_dir=tmp_path / "run", **options)[-1]
+    last = Recipe(name, options)(output_dir=tmp_path / "run")[-1]
     assert (last if name == "minimal" else last["eval_accuracy"]) > 0.9
     shown = run_python("-c", WITHOUT_ZOO, ROOT / "recipes" / "predict.py", tmp_path / "run", *TEXTS)
     head, *lines = shown.stdout.splitlines()
@@ -41,7 +36,7 @@ def test_it_learns_and_what_it_saves_predicts(name, tmp_path):
 
 
 def test_trl_learns_and_what_it_saves_answers(tmp_path):
-    losses = run("minimal_sft", output_dir=tmp_path / "run")
+    losses = Recipe("minimal_sft", {})(output_dir=tmp_path / "run")
     assert len(losses) == 3 and losses[-1] < 0.5 * losses[0]
     (tmp_path / "ask.py").write_text(ASK)
     shown = run_python("-c", WITHOUT_ZOO, tmp_path / "ask.py", tmp_path / "run", *TEXTS)

@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
-from typer.testing import CliRunner
 
 import tfm_zoo
-from tfm_zoo.cli import app
 from tfm_zoo.data.options import as_mapping
 from tfm_zoo.training.loop import train
 from tfm_zoo.training.tasks.text_to_text import label_smoothed_loss
 from tfm_zoo.training.tokenizers import joint_bpe
 
+from ..command import tfm_zoo as command
 from .conftest import MARIAN, ROOT, SIZES_OF_MARIAN, history, imported, written
 
 TRANSLATE = ROOT / "recipes" / "translate.py"
@@ -86,8 +85,7 @@ def test_a_checkpoint_with_two_vocabularies(recipe, pairs, tmp_path, capsys):
     sources = [row["en"] for row in splits["test"]]
     lines = (folder / "generated_predictions.txt").read_text().splitlines()
     assert translated(folder, sources, capsys) == lines
-    exported = CliRunner().invoke(app, ["export", str(folder), str(tmp_path / "official")])  # which has both, too
-    assert exported.exit_code == 0, exported.output
+    command("export", folder, tmp_path / "official")  # which has both, too
     assert translated(tmp_path / "official", sources[:5], capsys) == lines[:5]
 
 

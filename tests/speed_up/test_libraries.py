@@ -12,7 +12,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from sentence_transformers.sparse_encoder.modules import MLMTransformer, SpladePooling
 from transformers import AutoModel, BertForSequenceClassification, PreTrainedModel, Trainer, TrainingArguments, pipeline
 
-from tests.official_models import BY_NAME, build_tiny
+from tests.official_models import BY_NAME, build_tiny, official_folder
 from tests.speed_up.models import fell_back, operations
 from tests.tiny import recompute_activations
 from tests.words import make_tokenizer
@@ -25,14 +25,7 @@ IDS = torch.arange(5, 19).view(2, 7)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Folders of tiny models, by class."""
-
-    def saved(name: str) -> str:
-        path = tmp_path_factory.mktemp(name)
-        for each in (build_tiny(BY_NAME[name], labels=2), make_tokenizer()):
-            each.save_pretrained(path)
-        return str(path)
-
-    return saved
+    return lambda name: str(official_folder(tmp_path_factory.mktemp(name), name, labels=2))
 
 
 def bert(dtype: str | None = None) -> tuple[PreTrainedModel, PreTrainedModel]:

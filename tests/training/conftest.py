@@ -8,6 +8,7 @@ from tempfile import mkdtemp
 
 import pytest
 import torch
+from accelerate import Accelerator
 from datasets import Dataset, DatasetDict
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -102,6 +103,13 @@ def padded(examples: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     ids = pad_sequence([example["input_ids"] for example in examples], batch_first=True)
     labels = torch.stack([example["labels"] for example in examples])
     return {"input_ids": ids, "attention_mask": (ids > 0).long(), "labels": labels}
+
+
+@pytest.fixture
+def accelerator() -> Accelerator:
+    """Of a run that begins as if it were the first in this process."""
+    forget_processes()
+    return Accelerator(cpu=True)
 
 
 @pytest.fixture

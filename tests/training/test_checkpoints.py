@@ -7,20 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from accelerate import Accelerator
 
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.checkpoints import TrainState, find_checkpoint, holds_a_run, is_killed_run, save_checkpoint
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.utils.locking import atomic_files
 
-from ..recipes.conftest import forget_processes
-
 
 @pytest.fixture
-def accelerator():
-    forget_processes()
-    accelerator = Accelerator(cpu=True)
+def accelerator(accelerator):
+    """With a model and its optimizer."""
     model = torch.nn.Linear(3, 2)
     accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
     return accelerator

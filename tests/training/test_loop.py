@@ -3,7 +3,6 @@
 from argparse import Namespace
 from dataclasses import asdict
 from math import nan
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -19,15 +18,9 @@ from tfm_zoo.training.tasks import classification
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingTask
 from tfm_zoo.training.tasks.pretraining import PretrainingTask
 
-from ..recipes.conftest import CLOCK, forget_processes, interrupted, logged
+from ..recipes.conftest import CLOCK, interrupted, logged, same_weights
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
 from .conftest import classifier
-
-
-def same_weights(folder: Path, other: Path) -> bool:
-    kept, wanted = (load_file(each / "model.safetensors") for each in (folder, other))
-    return kept.keys() == wanted.keys() and all(torch.equal(kept[name], wanted[name]) for name in wanted)
-
 
 TASKS = {
     tfm_zoo.TfmBertForSequenceClassification: classification.ClassificationTask,
@@ -37,13 +30,12 @@ TASKS = {
 
 
 @pytest.mark.parametrize(("head", "task_class"), TASKS.items())
-def test_what_has_no_label_changes_nothing(head, task_class):
+def test_what_has_no_label_changes_nothing(head, task_class, accelerator):
     """A forward pass without a label adds nothing to its step; a step without one neither moves nor decays a weight."""
-    forget_processes()
     batch = ragged_batch(head, labels=True)
     labels = {*task_class.label_of_loss.values(), "end_positions"} & batch.keys()
     empty = batch | {name: torch.full_like(batch[name], -100) for name in labels}
-    needed = {"run": run.Run("", Accelerator(cpu=True), classification.ClassificationOptions()), "is_zoo": True}
+    needed = {"run": run.Run("", accelerator, classification.ClassificationOptions()), "is_zoo": True}
 
     def trained(*steps):
         task, model = task_class.__new__(task_class), tiny_model(head, **NO_DROPOUT).train()

@@ -14,7 +14,6 @@ from tfm_zoo.training.tokenizers import byte_level_bpe
 
 from ..recipes.conftest import TINY
 
-SMALL = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
 TEXTS = [" ".join(f"{i:x}{j:x}" for i in range(256)) for j in range(40)]
 ZOO_AND_NATIVE = pytest.mark.parametrize("model_class", ["zoo", "native"])
 
@@ -94,8 +93,6 @@ def test_a_model_that_is_not_there_or_does_not_fit_its_tokenizer_is_named(checkp
     assert classification.HEAD.zoo_class(transformers.XLNetConfig()) is None  # whose official class learns
     with pytest.raises(ValueError, match="becomes a 'tfm_bert', not a sequence-to-sequence"):
         text_to_text.HEAD.zoo_class(small.config)
-    with pytest.raises(ValueError, match="model_revision is of a checkpoint: give model_name_or_path"):
-        LanguageModelingOptions(model_revision="v2").with_defaults()
     with pytest.raises(OSError, match=r"^tokenizer_name: 'user/nothing' is neither a folder"):
         load_tokenizer(LanguageModelingOptions(tokenizer_name="user/nothing"))
 

@@ -21,12 +21,6 @@ from tfm_zoo.utils.published import command_line
 from ..recipes.conftest import forget_processes
 
 
-@pytest.fixture
-def accelerator() -> Accelerator:
-    forget_processes()
-    return Accelerator(cpu=True)
-
-
 @pytest.mark.parametrize("error", [ValueError("no such column"), FileNotFoundError("no such file"), PushError("again")])
 def test_errors_of_a_user_are_one_line(error, capsys, monkeypatch):
     with pytest.raises(SystemExit) as stopped, errors_in_one_line():

@@ -108,11 +108,6 @@ def test_the_same_examples_on_any_number_of_processes_and_from_any_step_on(sourc
         assert found == whole[8 * done :][: len(found)]
 
 
-def test_texts_that_give_no_example_are_not_read_for_ever():
-    with pytest.raises(ValueError, match="a hundred passes over the texts, up to number 101, gave no example"):
-        examples(Stream(IN_MEMORY, lambda texts, rng: [], **FEW_CHUNKS), 1)
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
 @pytest.mark.parametrize("source", ["json"], indirect=True)
@@ -165,6 +160,9 @@ def test_epochs_of_known_length_end_and_the_next_goes_on_there():
 
 
 def test_what_a_stream_cannot_do_is_refused():
+    """Texts that give no example are not read for ever, either."""
+    with pytest.raises(ValueError, match="a hundred passes over the texts, up to number 101, gave no example"):
+        examples(Stream(IN_MEMORY, lambda texts, rng: [], **FEW_CHUNKS), 1)
     stream = Stream(IN_MEMORY, pieces, **MANY_READERS)
     state = batches(stream)[0].state_dict()
     with pytest.raises(ValueError, match="the checkpoint's stream had 8 readers, and this one has 1"):

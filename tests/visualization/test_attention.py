@@ -42,13 +42,16 @@ def test_maps_are_the_models_weights(head, tokenizer):
 
 
 def test_what_a_decoder_reads(tokenizer):
-    """The target that is given, or else what the model writes."""
+    """The target that is given, or else what the model writes, also of ids without a tokenizer."""
     model, ids = model_of("translator"), ids_of(tokenizer)
     given = model.prepare_decoder_input_ids_from_labels(ids_of(tokenizer, TARGET))
     written = model.generate(ids, num_beams=1, do_sample=False, max_length=2 * ids.shape[1])[:, :-1]  # unread: the last
     for target, read in ((TARGET, given), (None, written)):
-        queries = attention_maps(model, tokenizer, TEXT, target)["decoder"].queries
-        assert queries == token_labels(tokenizer, read[0].tolist())
+        named = attention_maps(model, tokenizer, TEXT, target)
+        assert named["decoder"].queries == token_labels(tokenizer, read[0].tolist())
+    maps = attention_maps(model, input_ids=ids)
+    assert all(torch.equal(maps[part].weights, named[part].weights) for part in named)
+    assert maps["encoder"].keys == [str(index) for index in ids[0].tolist()]
 
 
 @pytest.mark.parametrize("name", ["BertModel", "DistilBertModel", "OpenAIGPTModel", "MarianMTModel"])
@@ -63,13 +66,6 @@ def test_maps_of_an_official_model(name):
     for kind in ours:
         torch.testing.assert_close(theirs[kind].weights, ours[kind].weights, atol=1e-5, rtol=0)
         assert (theirs[kind].queries, theirs[kind].keys) == (ours[kind].queries, ours[kind].keys)
-
-
-def test_without_a_tokenizer(tokenizer):
-    model, ids = model_of("translator"), ids_of(tokenizer)
-    maps, named = attention_maps(model, input_ids=ids), attention_maps(model, tokenizer, TEXT)
-    assert all(torch.equal(maps[part].weights, named[part].weights) for part in named)
-    assert maps["encoder"].keys == [str(index) for index in ids[0].tolist()]
 
 
 def test_layers_of_linear_attention_are_left_out(tokenizer, caplog):
