@@ -185,6 +185,13 @@ def test_a_zoo_model_is_not_official_and_is_as_its_configuration_says(tmp_path):
         load(tmp_path)
 
 
+def test_an_architecture_of_a_later_release_is_named(monkeypatch):
+    zoo = from_official(build_tiny(BY_NAME[BERT]))
+    monkeypatch.delitem(transformers.CONFIG_MAPPING._mapping, "bert")
+    with pytest.raises(ConversionError, match=r"is exported to BERT, which transformers 5.* does not have"):
+        to_official(zoo)
+
+
 def test_the_hub_is_not_asked_for_a_misspelt_folder(tmp_path, monkeypatch):
     """Without a connection, it would take half a minute to say no."""
     monkeypatch.chdir(tmp_path)

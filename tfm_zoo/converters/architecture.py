@@ -57,8 +57,8 @@ class Architecture:
     #: what files call fields of the configuration -> what the official class calls them
     stored_fields: Mapping[str, str] = field(default_factory=dict)
     heads: tuple[Head, ...]  # every head that both sides have; the base model, if both have that, first
-    #: of an encoder-decoder: the official class of its encoder, where sentence-transformers reads that alone; T5's is
-    #: one of the heads
+    #: the official class of the encoder alone, where sentence-transformers reads nothing else of an encoder-decoder
+    #: (T5's stands among the heads, too)
     encoder_half_class: str | None = None
     tokenizer: str | None = None  # its class, for checkpoints that do not say
     #: where its classes are: modules of torch have settings, no configuration; of some checkpoints, nowhere

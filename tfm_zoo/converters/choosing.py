@@ -15,6 +15,8 @@ from .config_rules import Fields
 from .errors import OTHER_MODELS, ConversionError
 from .refused import QK_POST_NORM, REFUSED
 
+IN_LATER_RELEASES = f"which transformers {transformers.__version__} does not have: a later release does"
+
 
 def architecture_of(checkpoint: Checkpoint) -> Architecture:
     """The table for a checkpoint.
@@ -33,8 +35,7 @@ def architecture_of(checkpoint: Checkpoint) -> Architecture:
         return table
     title = f"{checkpoint.title} is of architecture {model_type!r}"
     if table:
-        needs = f"which transformers {transformers.__version__} does not have: a later release does"
-        raise ConversionError(f"{title}, {needs}.")
+        raise ConversionError(f"{title}, {IN_LATER_RELEASES}.")
     if str(model_type).startswith("tfm_"):
         raise ConversionError(f"{checkpoint.title} is a model of the zoo already: load it with from_pretrained.")
     if "norm_position" in checkpoint.config:
@@ -81,6 +82,8 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
             f"{candidates[0].title} has no class in transformers to be exported to. to_state_dict(model, rules) gives "
             f"its tensors their earlier names, with the tensor_rules of ARCHITECTURES[{origin!r}]."
         )
+    if not all(map(is_installed, candidates)):
+        raise ConversionError(f"This model is exported to {candidates[0].title}, {IN_LATER_RELEASES}.")
     with_head = [(architecture, head) for architecture in candidates if (head := architecture.head(type(model)))]
     if not with_head:
         titles = ", ".join(architecture.title for architecture in candidates)

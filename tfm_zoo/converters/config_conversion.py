@@ -128,8 +128,7 @@ def with_labels(common: dict[str, Any], overrides: Mapping[str, Any]) -> dict[st
 
 def to_official_fields(architecture: Architecture, config: PreTrainedConfig, head: Head) -> dict[str, Any]:
     """The official fields nearest to a zoo configuration."""
-    zoo_names = {field.name for field in fields(config)} - COMMON
-    zoo = config.to_dict() | {name: getattr(config, name) for name in zoo_names}
+    zoo = config.to_dict()
     official = {name: value for name, value in (config.official or {}).items() if name not in ("model_type", KEPT)}
     official |= {name: zoo[name] for name in (COMMON - SET_ANEW) & zoo.keys()}
     official |= of_others(architecture, type(config), zoo)

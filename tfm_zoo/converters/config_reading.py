@@ -21,12 +21,12 @@ WIDTHS = {
     *("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "ffn_hidden_size", "n_inner"),
     *("d_ff", "ffn_dim", "encoder_ffn_dim", "decoder_ffn_dim", "head_dim", "d_kv", "projection_dim"),
     *("num_attention_heads", "num_key_value_heads", "n_head", "n_heads", "num_heads"),
-    *("encoder_attention_heads", "decoder_attention_heads"),
+    *("attention_heads", "encoder_attention_heads", "decoder_attention_heads"),
 }
 
 
 def check_names(file: Path, fields: Mapping[str, Any]) -> None:
-    """Refuses a `config.json` whose names of the architecture, of its classes and of its type are not names."""
+    """Refuses a `config.json` in which an architecture, a class or a dtype is not a name."""
     for name in ("model_type", "dtype", "torch_dtype"):
         if not isinstance(fields.get(name), str | None):
             raise ConversionError(f"{file} has {name}={fields[name]!r}; it should be a name.")

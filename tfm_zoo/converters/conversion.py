@@ -72,7 +72,7 @@ def convert(
     dtype = None if dtype is None else as_dtype(dtype)
     architecture = architecture_of(checkpoint)
     head = checkpoint_head(architecture, checkpoint.config.get("architectures"), checkpoint.tensors)
-    # sentence-transformers reads the encoder alone of such a checkpoint, but for a cross-encoder's.
+    # Of its own encoder-decoders, sentence-transformers reads the encoder alone, unless they are classifiers.
     is_classifier = head.zoo_name.endswith("ForSequenceClassification")
     if checkpoint.of_sentences and architecture.encoder_half_class and not is_classifier:
         model_class = model_class or architecture.encoder_half.zoo

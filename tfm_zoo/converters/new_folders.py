@@ -23,7 +23,7 @@ def new_folder(out: Path, overwrite: bool = False) -> Iterator[Path]:
     """
     out = out.resolve()
     # Beside the first parent that exists: on the same file system, a folder is moved by renaming it.
-    beside = next(parent for parent in out.parents if parent.exists())
+    beside = next((parent for parent in out.parents if parent.exists()), out)
     workplace = beside / f".{'%2F'.join(out.relative_to(beside).parts)}{UNFINISHED}"
     new, old = workplace / "new", workplace / OLD
     workplace.mkdir(exist_ok=True)

@@ -139,8 +139,8 @@ def unlike_twins(
     steps: Iterable[Step],
     tied: Mapping[str, str],
 ) -> list[str]:
-    """A checkpoint's two names for one tensor, where their values differ and the model ties another tensor, which the
-    checkpoint lacks, to this one: the official model reads one of the two, and may tie to the other."""
+    """Pairs of names for one tensor, in a checkpoint where they have different values, and where a third tensor is
+    missing that is tied to it. The official model reads one of the two, and may tie the third to the other."""
     stored = {name for step in steps for name in step.writes}
     sources = {source for name, source in tied.items() if name not in stored}
     shared = {name for step in steps if sources & {*step.writes} for name in step.reads}

@@ -28,7 +28,7 @@ class TensorRule:
 
     Args:
         official, zoo: the name on that side, or the names of the pieces. It is empty if that side lacks the tensor.
-        also: other official names of the same tensor. Where a checkpoint has several, the official model reads these.
+        also: other official names of the same tensor. The official model reads these if a checkpoint has both.
         optional: whether either side may lack the tensor; the other then has it as its class initialises it.
     """
 

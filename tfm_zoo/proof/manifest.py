@@ -87,7 +87,7 @@ def tokenized(folder: Path) -> dict[str, Any] | None:
     """What a folder's tokenizer, if it has one, makes of a text."""
     if not has_tokenizer(folder):
         return None
-    with silenced_trying():  # the configuration of somebody's own class
+    with silenced_trying():  # transformers warns of a configuration class that it does not know
         return text_through(transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
 
 
