@@ -20,7 +20,7 @@ from ..tiny import tiny_config
 
 FAMILIES = (TfmBertConfig, TfmGPTConfig, TfmEncoderDecoderConfig)
 EVERY_FAMILY = pytest.mark.parametrize("family", FAMILIES)
-ANYWHERE = {"use_cache"}  # not a field of encoders, but scripts set it on every configuration
+ANYWHERE = {"use_cache", "is_causal"}  # scripts set the first on every configuration; decoders refuse the second
 SLIDING, FULL, GATED = "sliding_attention", "full_attention", {"mlp_type": "gated", "mlp_bias": False}
 
 

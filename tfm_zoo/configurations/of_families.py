@@ -156,4 +156,5 @@ RULES_OF = {
 def fields_of_others(family: type[TfmConfig]) -> set[str]:
     """What a family refuses: the fields that other families have, under any of their names."""
     others = set().union(*map(names_of, RULES_OF))
-    return others - names_of(family) - {"use_cache"}  # scripts set this one on every configuration
+    # Scripts set the first of these on every configuration, and a rule of decoders refuses the second.
+    return others - names_of(family) - {"use_cache", "is_causal"}
