@@ -26,7 +26,7 @@ $(BIN)/pytest: $(BIN)/tfm-zoo
 	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) --editable '.[tests]'
 	touch $@
 
-demo: $(BIN)/tfm-zoo  ## show what the zoo is for, in one to two minutes, on built-in data (PRECISION=bf16 is faster where a CPU has it)
+demo: $(BIN)/tfm-zoo  ## show what the zoo is for, in one to two minutes on idle cores, once installed, on built-in data (PRECISION=bf16 is faster where a CPU has it)
 	$(BIN)/python recipes/demo.py --mixed_precision $(PRECISION) --output_dir runs/demo
 
 test: $(BIN)/pytest  ## run the tests but the slow ones (four to eight minutes on two cores), or a part: make test TESTS=tests/padding

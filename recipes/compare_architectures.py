@@ -11,7 +11,9 @@ A variant is a name and the fields that it changes in the configuration that all
 `output_dir` gets `comparison.md` (the table), `comparison.png` and `comparison.json`, written anew after each variant,
 and for each variant a folder with its configuration and history. A variant whose result is there already, with the same
 settings, is not trained again: the same command continues where it was stopped, and with more variants it trains only
-the new ones. Where a step is computed: `train_step` in tfm_zoo/training/loop.py.
+the new ones. The table holds the variants that the command names; results of others stay in their folders.
+
+Where a step is computed: `train_step` in tfm_zoo/training/loop.py.
 """
 
 import json

@@ -79,7 +79,7 @@ class PairOptions(DataOptions):
 
     model_name_or_path: str | None = option(None, "Official checkpoint or zoo folder; default: a small new model.")
     model_revision: str | None = option(None, "Branch, tag or commit of a checkpoint on the Hub.")
-    trust_remote_code: bool = option(False, "Run code that a checkpoint on the Hub brings.")
+    trust_remote_code: bool = option(False, "Run the code of a checkpoint (Hub or folder).")
     text_column_name: list[str] | None = option(
         None,
         "Two text columns: what asks, and what answers; and perhaps a third, which does not. Default: the first of"

@@ -14,6 +14,7 @@ or vectors are written to a folder, alone or under `accelerate launch`. For thes
 
 import argparse
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -180,10 +181,12 @@ def tag(args: argparse.Namespace, texts: Sequence[str]) -> None:
     options = {"aggregation_strategy": "first", **loading(args)}
     find = pipeline("token-classification", args.model, **options)
     cut(find.tokenizer, find.model.config, args.max_length)
-    for found in find(texts, batch_size=args.batch_size):
+    for text, found in zip(texts, find(texts, batch_size=args.batch_size), strict=True):
         for entity in found:
             print(f"{entity['entity_group']:>9}  {entity['score']:.3f}  {entity['word'].strip()}")
         print()
+        if not found:
+            print(f"no word is tagged in {text!r}", file=sys.stderr)
 
 
 def answer(args: argparse.Namespace, texts: Sequence[str]) -> None:

@@ -5,6 +5,8 @@ import math
 import random
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -42,7 +44,7 @@ CARDS = {
     "lists": ("text-classification", "accuracy f1 f1_micro", "which of the labels *film*, *fine* texts have"),
     "number": ("text-classification", "mse pearsonr", "to give texts a number"),
     "causal_lm": ("text-generation", "loss perplexity", "blocks of 32 tokens in training"),
-    "pretraining": ("fill-mask", "mlm_accuracy nsp_accuracy", "15% of the tokens"),
+    "pretraining": ("fill-mask", "mlm_accuracy nsp_accuracy", "15% of the tokens; of these 80 % by `[MASK]`"),
     "denoising": ("text2text-generation", "loss perplexity", "15 % of the tokens, in spans of 3 tokens on average"),
     "translation": ("translation", "bleu chrf exact_match", "0.1, over all classes but the label"),
     "tagging": ("token-classification", "precision recall f1 accuracy", "to find *person*, *place* in texts"),
@@ -166,6 +168,9 @@ def tags(run: Namespace, rows: list, shown: Callable) -> None:
     assert {run.results[f"test_{name}"] for name in ("precision", "recall", "f1", "accuracy")} == {1.0}
     lines = [line.split(maxsplit=2) for line in shown("b d saw york .") if line]
     assert [(line[0], line[2]) for line in lines] == [("person", "b d"), ("place", "york")]
+    with redirect_stderr(StringIO()) as said:
+        assert shown("saw .") == [""]
+    assert "no word is tagged in 'saw .'" in said.getvalue()
 
 
 def answers(run: Namespace, rows: list, shown: Callable) -> None:

@@ -97,6 +97,7 @@ REFUSED = {
         ("lora_alpha: 16", "lora_alpha is of adapters, which lora_rank asks for: add --lora_rank 8"),
         *(("learning_rte: 1\nsed: 3", "--learning_rte=1; did you mean --learning_rate?"), ("--do_train", "without it")),
         ("--num_epochs 3 --sead=1 --seed 2", "unknown option --num_epochs; did you mean --num_train_epochs?"),
+        (f"--train_file a.txt {__file__}", f"unknown option {__file__}; a pattern of files has to stand in quotes"),
         *(("--config nowhere.yaml", "nowhere.yaml: no such file"), ("[seed, 3]", "expected `option: value` lines")),
     ],
     LanguageModelingOptions: [

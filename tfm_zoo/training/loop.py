@@ -211,7 +211,7 @@ class Loop:
         """Train, log, evaluate and save, until all steps are done or the evaluations no longer improve."""
         self.begin()
         args, state, sampler = self.args, self.state, self.batch_sampler
-        examples = f"{sampler.size or 'a stream of'} {self.task.name_of_examples}"
+        examples = f"{sampler.size or 'uncounted'} {self.task.name_of_examples}"
         steps = f"{pluralize(self.total_steps, 'step')} of {sampler.division.global_batch_size}"
         size = f"{own_class(self.task.unwrapped(self.model)).__name__}, {self.num_parameters:,} parameters"
         logger.info(f"{size}: {examples}, {steps}, on {pluralize(self.accelerator.num_processes, 'process')}")
@@ -295,10 +295,11 @@ class Loop:
             logger.info(f"step {state.step} of {self.total_steps}: loss {mean:.4f}")
 
     def log(self, values: dict[str, float]) -> None:
-        """Add values to the history and send them to the trackers."""
-        epoch = round(self.state.step / self.batch_sampler.steps_per_epoch, 4)
-        self.state.log_history.append({"step": self.state.step, "epoch": epoch, **values})
-        self.accelerator.log(values, step=self.state.step)
+        """Add values to the history, with the epoch if its examples were counted, and send them to the trackers."""
+        step, sampler = self.state.step, self.batch_sampler
+        epoch = {"epoch": round(step / sampler.steps_per_epoch, 4)} if sampler.size else {}
+        self.state.log_history.append({"step": step, **epoch, **values})
+        self.accelerator.log(values, step=step)
 
     def save_best(self) -> None:
         """Save the model, the best so far, and its tokenizer, all files or none. All processes call it."""

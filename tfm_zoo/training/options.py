@@ -89,7 +89,7 @@ class TrainingOptions(DataOptions):
     tokenizer_name: str | None = option(None, "Default: the checkpoint's, or one made from the texts.")
     tokenizer_vocab_size: int | None = option(None, "The most tokens of a new tokenizer; default: as the model has.")
     model_class: Literal["zoo", "native"] = option("zoo", "'native' keeps an official checkpoint's own class.")
-    trust_remote_code: bool = option(False, "Run code that a checkpoint or metric on the Hub brings.")
+    trust_remote_code: bool = option(False, "Run the code of a checkpoint (Hub or folder), or of a metric of the Hub.")
 
     # The data
     preprocessing_num_workers: int | None = option(None, "Processes that tokenize.", at_least=1)
@@ -163,8 +163,7 @@ class TrainingOptions(DataOptions):
             as_mapping(name, getattr(self, name))  # refuses what it cannot read
         if self.lora_rank is None and (unread := [name for name in OF_ADAPTERS if getattr(self, name) is not None]):
             raise ValueError(f"{unread[0]} is of adapters, which lora_rank asks for: add --lora_rank 8")
-        steps = self.checkpointing_steps
-        if steps is not None and steps != "epoch" and not (steps.isdecimal() and int(steps) > 0):
+        if (steps := self.checkpointing_steps) not in (None, "epoch") and not (steps.isdecimal() and int(steps) > 0):
             raise ValueError(f"checkpointing_steps must be a number of steps or 'epoch', not {steps!r}")
 
     def with_defaults(self) -> Self:

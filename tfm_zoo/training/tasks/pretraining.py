@@ -167,8 +167,7 @@ class PretrainingTask(Task):
 
     @property
     def known_metrics(self) -> list[str]:
-        has_pairs = self.args.next_sentence_prediction
-        return [name for name in self.metric_titles if has_pairs or not name.startswith("nsp")]
+        return [name for name in self.metric_titles if self.args.next_sentence_prediction or name[:3] != "nsp"]
 
     def __post_init__(self) -> None:
         super().__post_init__()
