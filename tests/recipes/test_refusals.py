@@ -19,7 +19,7 @@ FIELDS = [
     ({"norm_positon": "post"}, r"no field 'norm_positon'; near: \['norm_position'"),
     ({"max_position_embeddings": 16}, "block_size 32 is more than the 16 tokens"),
     ({"learning_rate": -1}, "learning_rate must be above 0, not -1"),
-    ({"vocab_size": 99}, "tokenizer .* has 280 tokens, more than the 99 of vocab_size"),
+    ({"vocab_size": 99}, "tokenizer .* has 280 tokens, more than the 99 of the new model \\(vocab_size\\)"),
 ]
 REFUSED = {
     "classification": [

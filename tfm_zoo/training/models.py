@@ -136,7 +136,8 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfi
     """Refuse a tokenizer with ids for which a model has no embeddings."""
     if len(tokenizer) > config.vocab_size:
         tokens = f"tokenizer {tokenizer.name_or_path!r} has {len(tokenizer)} tokens"
-        raise ValueError(f"{tokens}, more than the {config.vocab_size} of {config.name_or_path!r}")
+        model = repr(config.name_or_path) if config.name_or_path else "the new model (vocab_size)"
+        raise ValueError(f"{tokens}, more than the {config.vocab_size} of {model}")
 
 
 def longest_input(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:

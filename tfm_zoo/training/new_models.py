@@ -13,7 +13,7 @@ from huggingface_hub.errors import StrictDataclassFieldValidationError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 import tfm_zoo
-from tfm_zoo.training.models import WEIGHTS, Head, ModelAndTokenizer, label_fields, load_named
+from tfm_zoo.training.models import WEIGHTS, Head, ModelAndTokenizer, check_vocabulary, label_fields, load_named
 from tfm_zoo.training.options import TrainingOptions, is_zoo
 
 logger = logging.getLogger(__name__)
@@ -59,8 +59,7 @@ def new_config(
     except StrictDataclassFieldValidationError as error:
         raise ValueError(f"config_overrides: {error.__cause__}") from error
     head.check(config)
-    if (count := len(tokenizer)) > (size := config.vocab_size):
-        raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has {count} tokens, more than the {size} of vocab_size")
+    check_vocabulary(tokenizer, config)
     return config
 
 
