@@ -7,7 +7,7 @@ from typing import Any
 #: poolings that are not in [`POOLINGS`]: the output of the model's own pooler, and what all modules of
 #: sentence-transformers make of a text together
 POOLER, MODULES = "pooler", "modules"
-#: tokens from which on a length is no limit (transformers writes 1e30 for a tokenizer without one)
+#: a length from which on texts are cut nowhere (transformers writes 1e30 for a tokenizer without a limit)
 NO_LIMIT = 10**20
 #: inputs as some other programs make them -> how errors and verdicts call it
 ODDITIES = {
