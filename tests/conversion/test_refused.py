@@ -180,6 +180,8 @@ def test_a_zoo_model_is_not_official_and_is_as_its_configuration_says(tmp_path):
         assert "a model of the zoo already" in refusal(source)
     edit(tmp_path, CONFIG, model_type="our_bert")
     assert "whose class is derived from one of the zoo's" in refusal(tmp_path)
+    with pytest.raises(ConversionError, match=r"'our_bert', whose class .*: export takes the zoo's own classes alone"):
+        load(tmp_path)
     edit(tmp_path, CONFIG, model_type="tfm_bert", intermediate_size=7)
     with pytest.raises(ConversionError, match=r"layers.0.mlp.up_proj.weight of shape \(48, 32\), not \(7, 32\)"):
         load(tmp_path)

@@ -120,11 +120,13 @@ def test_what_is_refused_by_name(tmp_path, here):
     """Of models in memory, too."""
     bert = make("BertModel")
     small = transformers.PatchTSTConfig(d_model=8, ffn_dim=8, num_attention_heads=2, num_hidden_layers=1)
+    negated = tensors(lambda given: {name: -one for name, one in given.items()})
     patches, cannot = transformers.PatchTSTModel(small), "cannot be recorded: "
     for change, asked, message in (
         (both(write("adapter_config.json", "{}"), delete(CONFIG)), [tmp_path], f"{cannot}it is an adapter; merge it"),
         (edited(CONFIG, architectures=["Bart3Model"]), [tmp_path], f"{cannot}.*names class Bart3Model, which neither"),
         (patches.save_pretrained, [tmp_path], f"{cannot}.*a PatchTSTModel reads past_values, and "),
+        (negated, [bert, tmp_path], f"{cannot}its embeddings.* is not that of the model in memory: save the model f"),
         (bert.save_pretrained, [bert], "folder is missing"),
         (bert.save_pretrained, [tmp_path, tmp_path], "is for a model in memory; where the manifest goes, output= says"),
         (bert.save_pretrained, [torch.nn.Linear(2, 2), tmp_path], "^Linear is not a model of transformers: record tak"),

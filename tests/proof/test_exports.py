@@ -87,7 +87,7 @@ def test_what_was_lost_is_named(models, loss):
 
 
 def test_bounds_are_those_of_the_type(models):
-    right = "export: the export computes what the model computes, up to 512 tokens: logits within 0"
+    right = "export: both compute the same, up to 512 tokens: logits within 0"
     said = partial(judged, models, "BertForSequenceClassification")
     assert right in said(Pretended(CLASSIFIER(), ""))
     rounded = said(Pretended(CLASSIFIER().bfloat16().float(), "", "bfloat16"))
@@ -106,7 +106,7 @@ def test_the_model_itself_has_changed(models, tmp_path):
     assert f"{model} itself is not what was recorded: output last_hidden_state drifted" in said
     (model / "zoo_manifest.json").unlink()
     said = judged(tmp_path, "model", Pretended(other, ""))
-    assert "computes what the model computes" in said and "was not recorded (`tfm-zoo record`)" in said
+    assert "both compute the same" in said and "was not recorded (`tfm-zoo record`)" in said
 
 
 def test_what_lies_beside_an_export(models, tmp_path):

@@ -43,8 +43,11 @@ def load(folder: Path, **options: Any) -> PreTrainedModel:
     """A zoo model, by the class that its `config.json` names."""
     config, tensors, _ = open_folder(folder)
     if not is_zoo(folder):
-        found = f"{folder} holds a model of type {config.get('model_type')!r}, not one of the zoo"
-        raise ConversionError(f"{found}: `tfm-zoo convert` first.")
+        found = f"{folder} holds a model of type {config.get('model_type')!r}"
+        if "norm_position" in config:
+            derived = "whose class is derived from one of the zoo's: export takes the zoo's own classes alone"
+            raise ConversionError(f"{found}, {derived}.")
+        raise ConversionError(f"{found}, not one of the zoo: `tfm-zoo convert` first.")
     model_class = find_class((config.get("architectures") or ["None"])[0])
     made_of(lambda fields: model_class.config_class.from_dict(fields).to_dict(), config, folder / "config.json")
     try:

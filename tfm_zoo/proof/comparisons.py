@@ -27,7 +27,7 @@ from .contents import (
 from .diagnosis import drift_of, first_change
 from .model_files import files_of_model
 from .origin import Origin, listed, releases
-from .reading import Reading, sentences
+from .reading import NO_LIMIT, Reading, sentences
 from .sentence_files import reading_in
 from .verdict import Verdict
 
@@ -153,6 +153,7 @@ class Alike(NamedTuple):
 
     tokenizer: bool = False  # it consists of the same
     reading: bool = False  # how sentence-transformers makes a vector of a text
+    file: bool = False  # what tokenizer.json says, however it is written
 
     def covers(self, name: str) -> bool:
         """Whether a file is one of theirs."""
@@ -161,14 +162,15 @@ class Alike(NamedTuple):
 
 
 def note_files(others: dict[str, set[str]], verdict: Verdict, alike: Alike) -> None:
-    """Notes these [`other_files`]. Those that say the same are warned of."""
+    """Notes these [`other_files`]. Those from which the same is read are warned of."""
     reader = "sentence-transformers" if alike.reading else "transformers"
+    changed, others_may = ("were written anew", "") if alike.file else ("were changed", " (other programs may not)")
     for change, names in others.items():
         same = {name for name in names if alike.covers(name)}
         verdict.add(change, names - same)
         if same:
-            how = {LOST: "are missing", ADDED: "were added"}.get(change, "were written anew")
-            verdict.warnings.append(f"files {how}, and {reader} reads the same: {listed(same)}")
+            how = {LOST: "are missing", ADDED: "were added"}.get(change, changed)
+            verdict.warnings.append(f"files {how}, and {reader} reads the same{others_may}: {listed(same)}")
 
 
 def compare_lengths(saved: dict, now: int | None, alike: Alike, verdict: Verdict) -> None:
@@ -176,7 +178,8 @@ def compare_lengths(saved: dict, now: int | None, alike: Alike, verdict: Verdict
     reads alike, it cuts texts as it did: it has a length of its own."""
     was = (saved.get("tokenizer") or {}).get("longest", now)
     if now is not None and was != now:
-        said = f"the tokenizer's own limit is {now} tokens, and was {was}"
+        limits = ("missing" if length >= NO_LIMIT else f"{length} tokens" for length in (now, was))
+        said = "the tokenizer's own limit is {}, and was {}".format(*limits)
         cut = "; sentence-transformers cuts texts as it did"
         (verdict.warnings if alike.reading else verdict.differences).append(said + cut * alike.reading)
 
@@ -188,7 +191,8 @@ def alike_in(saved: dict, tokenizer: dict | None, folder: Path) -> Alike:
     is_read_alike = before is not None and before == after
     has_same_limit = is_read_alike or was.get("longest") == now.get("longest")
     is_same_tokenizer = "digest" in was and was["digest"] == now.get("digest") and has_same_limit
-    return Alike(is_same_tokenizer and not changed_sides(was, now), is_read_alike)
+    is_same_file = was.get("file") == now.get("file")  # (an earlier version did not note it)
+    return Alike(is_same_tokenizer and not changed_sides(was, now), is_read_alike, is_same_file)
 
 
 def readings(saved: dict, tokenizer: dict | None, folder: Path) -> list[dict | None]:
@@ -332,13 +336,19 @@ def compare_outputs(fingerprint: dict, outputs: dict[str, dict], dtype: str, ver
 
 
 def compare_states(fingerprint: dict, loaded: dict, outputs_drifted: bool, verdict: Verdict) -> None:
-    """Names the first part of the model whose states differ: why the outputs do, or a warning if they do not."""
+    """Names the first part of the model whose states differ: why the outputs do, or a warning if they do not. (If
+    settings have changed, these are why.)"""
     before, now = fingerprint.get("states", {}), loaded.get("states", {})
     same = [now[name]["digest"] == before[name]["digest"] for name in before if name in now]
     verdict.figures["bit_for_bit"] = bool(same) and all(same)
-    if change := first_change(fingerprint, loaded, verdict.figures["tolerance"]):
+    if not names_setting(verdict) and (change := first_change(fingerprint, loaded, verdict.figures["tolerance"])):
         verdict.figures["first_change"] = change._asdict()
         (verdict.differences if outputs_drifted else verdict.warnings).append(str(change))
+
+
+def names_setting(verdict: Verdict) -> bool:
+    """Whether a changed setting of the model has been named."""
+    return any(one.startswith("config.json: ") for one in verdict.differences)
 
 
 def compare_texts(before: dict, now: dict, verdict: Verdict) -> None:

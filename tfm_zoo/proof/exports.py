@@ -224,7 +224,7 @@ def compare_outputs(
     shown = ", ".join(f"{name} within {value:.1g}{of_vectors * (name == SENTENCE)}" for name, value in drift.items())
     if verdict.ok:
         verdict.figures["match"] = (
-            f"the export computes what the model computes, up to {pairs[-1].length} tokens: {shown} of the {size}, "
+            f"both compute the same, up to {pairs[-1].length} tokens: {shown} of the {size}, "
             f"in {engine.dtype}, which allows {bound:g}"
         )
 

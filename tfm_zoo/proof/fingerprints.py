@@ -10,13 +10,14 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from inspect import Parameter, signature
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.func import functional_call
 
-from .contents import digest_of_tensor
+from .contents import digest_of_tensor, read_json
 from .states import watched
 
 #: how many values a fingerprint keeps of each output, and of each state: about one for each token
@@ -254,8 +255,8 @@ def places(size: int, most: int) -> list[int]:
 
 
 def text_through(tokenizer: Any) -> dict[str, Any]:
-    """What a tokenizer makes of a fixed text, of a pair and of a conversation, its special tokens, and a digest of all
-    that it consists of."""
+    """What a tokenizer makes of a fixed text, of a pair and of a conversation, its special tokens, a digest of all
+    that it consists of, and one (`file`) of what its tokenizer.json says, which other programs read."""
     pair = tokenizer(TEXT, "A second text.", truncation=False, padding=False, verbose=False)
     made = {
         "ids": tokenizer(TEXT, truncation=False, padding=False, verbose=False)["input_ids"],
@@ -264,6 +265,8 @@ def text_through(tokenizer: Any) -> dict[str, Any]:
     }
     made["decoded"] = tokenizer.decode(made["ids"])
     made |= {"digest": digest_of_tokenizer(tokenizer), "longest": tokenizer.model_max_length}
+    file = Path(tokenizer.name_or_path, "tokenizer.json")
+    made["file"] = digest_of_json(read_json(file)) if file.is_file() else None
     made["sides"] = {name: getattr(tokenizer, name) for name in ("padding_side", "truncation_side")}
     if getattr(tokenizer, "chat_template", None):
         fixed = {"add_generation_prompt": True, "strftime_now": lambda form: "a day"}  # some templates tell the date
@@ -276,4 +279,8 @@ def digest_of_tokenizer(tokenizer: Any) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     content = json.loads(backend.to_str()) if backend else tokenizer.get_vocab()
     kept = {name: value for name, value in content.items() if not backend or name not in ("truncation", "padding")}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    return digest_of_json(kept)
+
+
+def digest_of_json(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

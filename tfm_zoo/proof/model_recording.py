@@ -9,7 +9,7 @@ from huggingface_hub import HfApi
 from ..converters.config_reading import check_sizes
 from ..converters.kinds import check_is_model
 from ..converters.sources import MANIFEST, check_source
-from .contents import ADAPTER, read_json
+from .contents import ADAPTER, is_same, read_json, tensors_in
 from .manifest import described, files_beside, fingerprint, tokenized, write
 from .origin import listed, origin_of
 from .verifying import check_files, class_of, find, load_in_fresh_process, loader_of, shapes_in
@@ -47,7 +47,8 @@ def record(
     Raises:
         FileNotFoundError: if there is no such checkpoint, or no model in the folder.
         ValueError: for a checkpoint that needs other files than its own, such as an adapter; for one whose code may not
-            be run, or that does not load; for a Hub id without `output`.
+            be run, or that does not load; for a model in memory whose weights are not the folder's; for a Hub id
+            without `output`.
     """
     in_memory = isinstance(model, transformers.PreTrainedModel)
     if not in_memory and not isinstance(model, str | Path):
@@ -78,6 +79,7 @@ def record(
         model_class, loader = class_of(config), loader_of(origin, trust_remote_code or in_memory)
         if in_memory:
             held = {"fingerprint": fingerprint(model), "tokenizer": tokenized(place), "loading": {}}
+            check_saved(model, place)
         else:
             held = in_a_fresh_process(place, model_class, loader)
     except ValueError as error:
@@ -86,6 +88,16 @@ def record(
     path = Path(output or place / MANIFEST)
     write(described(place) | files_beside(place) | held, path)
     return path
+
+
+def check_saved(model: transformers.PreTrainedModel, folder: Path) -> None:
+    """Raises a ValueError if a tensor of a model is not that of its folder. (What has another type or shape there may
+    be the same, saved otherwise.)"""
+    held = model.state_dict()
+    for name, saved in tensors_in(folder):
+        own = held.get(name, saved)
+        if (own.dtype, own.shape) == (saved.dtype, saved.shape) and not is_same(own, saved):
+            raise ValueError(f"its {name} is not that of the model in memory: save the model first")
 
 
 def in_a_fresh_process(folder: Path, model_class: str, loader: str) -> dict[str, Any]:

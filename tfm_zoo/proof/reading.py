@@ -7,6 +7,8 @@ from typing import Any
 #: poolings that are not in [`POOLINGS`]: the output of the model's own pooler, and what all modules of
 #: sentence-transformers make of a text together
 POOLER, MODULES = "pooler", "modules"
+#: a length from which on texts are cut nowhere (transformers writes 1e30 for a tokenizer without a limit)
+NO_LIMIT = 10**20
 #: inputs as some other programs make them -> how errors and verdicts call it
 ODDITIES = {
     "positions_from_zero": "positions that count from 0, not from behind the padding's",
@@ -75,7 +77,7 @@ NAMES = {
 def shown(name: str, value: Any) -> str:
     """A field's value, for a sentence."""
     if name == "max_length":
-        return "all that fit" if value is None else f"{value} tokens"
+        return "all that fit" if value is None or value >= NO_LIMIT else f"{value} tokens"
     if name in ("normalize", "normalize_shortened"):
         return "on" if value else "off"
     if name == "size":
