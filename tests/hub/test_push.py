@@ -172,12 +172,12 @@ def test_a_class_of_ones_own_goes_with_its_code(there, tmp_path, monkeypatch, ca
     cubed = tiny_model(TfmBertForSequenceClassification, hidden_act="cubed")
     for each, said in ((model, "register_for_auto_class"), (cubed, "transformers has no activation 'cubed'")):
         each.save_pretrained(tmp_path / said)
-        assert (said in caplog.text) == (each is cubed)
         for act, where in ((each.push_to_hub, ()), (push, [tmp_path / said])):
             with pytest.raises((ValueError, FileNotFoundError), match=said):
                 act(*where, NAME)
     own.Bare(tiny_config()).save_pretrained(tmp_path / "bare")
-    assert caplog.text.count("class TfmBertModel in its place") == caplog.text.count("model_type of its own") == 1
+    for told in (said, "class TfmBertModel in its place", "model_type of its own"):
+        assert caplog.text.count(told) == 1
     assert "names class Bare, which neither transformers" in str(verify(tmp_path / "bare"))
     own.Config.register_for_auto_class()
     own.Own.register_for_auto_class("AutoModel")
