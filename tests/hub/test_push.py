@@ -176,8 +176,7 @@ def test_a_class_of_ones_own_goes_with_its_code(there, tmp_path, monkeypatch, ca
             with pytest.raises((ValueError, FileNotFoundError), match=said):
                 act(*where, NAME)
     own.Bare(tiny_config()).save_pretrained(tmp_path / "bare")
-    for told in (said, "class TfmBertModel in its place", "model_type of its own"):
-        assert caplog.text.count(told) == 1
+    assert {caplog.text.count(it) for it in (said, "class TfmBertModel in its place", "model_type of its own")} == {1}
     assert "names class Bare, which neither transformers" in str(verify(tmp_path / "bare"))
     own.Config.register_for_auto_class()
     own.Own.register_for_auto_class("AutoModel")
