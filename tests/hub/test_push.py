@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import ModelCard
 from transformers import AutoModel
+from transformers.activations import ACT2FN
 
 from tfm_zoo import TfmBertForSequenceClassification, TfmGPTForCausalLM, from_official
 from tfm_zoo.hub import PushError, files_to_push, push
@@ -25,7 +26,7 @@ from ..words import make_tokenizer
 from .editing import MANIFEST, both, write
 
 NAME = "user/model"
-RECIPE_CARD = f"---\nlicense: mit\n---\n{MARK.format('model')}\nfrom a recipe"
+RECIPE_CARD = f"---\nlicense: mit\n---\n{MARK.format('runs/old')}\n# old\nfrom a recipe"
 OWN_CARD = "---\n# a comment\nlicense: mit   # yes\ntags: [mine]\n---\nmy own"
 
 
@@ -167,12 +168,15 @@ def test_a_class_of_ones_own_goes_with_its_code(there, tmp_path, monkeypatch, ca
     write("own_block.py", f"{code}class Own(TfmBertModel): config_class = Config")(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     model = (own := import_module("own_block")).Own(own.Config(**tiny_config().to_diff_dict() | {"model_type": "own"}))
-    model.save_pretrained(tmp_path / "own")
-    for act in (lambda: model.push_to_hub(NAME), lambda: push(tmp_path / "own", NAME)):
-        with pytest.raises((ValueError, FileNotFoundError), match="register_for_auto_class"):
-            act()
+    monkeypatch.setitem(ACT2FN, "cubed", type(ACT2FN["relu"]))
+    cubed = tiny_model(TfmBertForSequenceClassification, hidden_act="cubed")
+    for each, said in ((model, "register_for_auto_class"), (cubed, "transformers has no activation 'cubed'")):
+        each.save_pretrained(tmp_path / said)
+        for act, where in ((each.push_to_hub, ()), (push, [tmp_path / said])):
+            with pytest.raises((ValueError, FileNotFoundError), match=said):
+                act(*where, NAME)
     own.Bare(tiny_config()).save_pretrained(tmp_path / "bare")
-    assert caplog.text.count("class TfmBertModel in its place") == caplog.text.count("model_type of its own") == 1
+    assert {caplog.text.count(it) for it in (said, "class TfmBertModel in its place", "model_type of its own")} == {1}
     assert "names class Bare, which neither transformers" in str(verify(tmp_path / "bare"))
     own.Config.register_for_auto_class()
     own.Own.register_for_auto_class("AutoModel")
@@ -197,7 +201,7 @@ def test_a_card_that_a_person_wrote_stays(folder, there):
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir()}
     push(folder, NAME)
     assert before == {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir()}
-    assert "from a recipe" in card(there()) and MARK.format(NAME) in card(there())
+    assert "# model\nfrom a recipe" in card(there()) and MARK.format(NAME) in card(there())
     for text in (OWN_CARD, RECIPE_CARD):
         write("README.md", text)(folder)
         push(folder, NAME)
@@ -207,13 +211,13 @@ def test_a_card_that_a_person_wrote_stays(folder, there):
     assert (tagged.data.tags, tagged.data.license, tagged.text.strip()) == (["mine", "given"], "mit", "my own")
 
 
-def test_card_of_a_converted_checkpoint(tmp_path, there):
+def test_card_of_a_converted_checkpoint(tmp_path, there, caplog):
     """It is pushed with the repository's name, and the Hub reads its metadata."""
     ends = {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 1, "forced_eos_token_id": 1}
     native, folder = build_tiny(BY_NAME["MarianMTModel"], **ends), tmp_path / "zoo"
     native.save_pretrained(tmp_path / "official")
-    push(tmp_path / "official", NAME, native=True)  # without a card, which nobody has written
-    assert "model.safetensors" in served(there()) and "README.md" not in served(there())
+    push(tmp_path / "official", NAME, native=True)
+    assert "model.safetensors" in served(there()) and "README.md" not in served(there()) and "no card" in caplog.text
     write("official/README.md", "---\nlicense: mit\n---\nThe original.")(tmp_path)
     command("convert", tmp_path / "official", folder)
     made = ModelCard.load(folder / "README.md")

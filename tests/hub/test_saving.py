@@ -13,6 +13,7 @@ from tfm_zoo.proof import verify
 from tfm_zoo.proof.comparisons import TOLERANCE
 
 from .. import encoders
+from ..command import tfm_zoo as command
 from ..tiny import HEADS, ragged_batch, tiny_model
 from .editing import CONFIG, MANIFEST, edit, tensors
 from .test_travelling_code import code_of
@@ -135,3 +136,6 @@ def test_files_of_sentence_transformers_stay_behind(tmp_path, caplog):
     for head, name in ((tfm_zoo.TfmBertForMaskedLM, "head"), (None, "whole"), (None, "bare"), (None, "again")):
         tfm_zoo.from_official(official, head).save_pretrained(tmp_path / name)
         assert caplog.text.count(told) == (name in ("bare", "again"))
+    command("convert", official, tmp_path / "zoo")
+    card = (tmp_path / "zoo" / "README.md").read_text()
+    assert "library_name: sentence-transformers" in card and 'SentenceTransformer("zoo", trust_remote' in card

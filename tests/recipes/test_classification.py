@@ -20,7 +20,9 @@ BLOCK = """import tfm_zoo
 class Config(tfm_zoo.TfmBertConfig): model_type = "mine"
 class Base(tfm_zoo.TfmBertModel): config_class = Config
 class Mine(tfm_zoo.TfmBertForSequenceClassification): config_class, model_class = Config, Base
+class Masked(tfm_zoo.TfmBertForMaskedLM): config_class, model_class = Config, Base
 Config.register_for_auto_class(), Mine.register_for_auto_class("AutoModelForSequenceClassification")
+Masked.register_for_auto_class("AutoModelForMaskedLM")
 """
 #: results of a metric of a user's own, one of them under the name of the zoo's
 RESULTS = '{"f1": np.mean(predictions), "wrong": np.mean(predictions != np.asarray(references))}'
@@ -83,20 +85,29 @@ def test_compiled(finetune, checkpoint, tmp_path):
     torch.testing.assert_close(two, one, rtol=0, atol=1e-6)
 
 
-def test_a_block_of_ones_own_learns_and_goes_on(finetune, checkpoint, tmp_path, monkeypatch, caplog):
+def test_a_block_of_ones_own_learns_and_goes_on(finetune, recipe, checkpoint, tmp_path, monkeypatch, caplog):
     (tmp_path / "my_block.py").write_text(BLOCK)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)  # to `caplog`
     code, tokenizer = import_module("my_block"), AutoTokenizer.from_pretrained(checkpoint)
-    for each in (code.Mine(code.Config(vocab_size=len(tokenizer), **TINY)), tokenizer):
-        each.save_pretrained(tmp_path / "mine")
-    options = {"model_name_or_path": tmp_path / "mine", "trust_remote_code": True, "checkpointing_steps": 1}
+    for head in (code.Mine, code.Masked):
+        head(code.Config(vocab_size=len(tokenizer), **TINY)).save_pretrained(tmp_path / head.__name__)
+        tokenizer.save_pretrained(tmp_path / head.__name__)
+    options = {"model_name_or_path": tmp_path / "Mine", "trust_remote_code": True, "checkpointing_steps": 1}
     finetune(max_train_steps=1, **options)
     finetune(max_train_steps=2, resume_from_checkpoint="auto", **options)
     saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run", trust_remote_code=True)
     assert type(saved).__name__ == "Mine" and len(history(tmp_path / "run", "eval_loss")) == 2
     assert "verify run --trust-remote-code" in (tmp_path / "run" / "README.md").read_text()
     assert "model of type" not in caplog.text
+    options |= {"model_name_or_path": tmp_path / "Masked", "output_dir": tmp_path / "lm", "max_train_steps": 1}
+    recipe("pretraining")(**options, next_sentence_prediction=False, config_overrides=None, tokenizer_vocab_size=None)
+    card = (tmp_path / "lm" / "README.md").read_text()
+    assert 'pipeline("fill-mask", model="lm", trust_remote_code=True)' in card and "--tokenizer_name lm" in card
+    with pytest.raises(
+        ValueError, match=r"has \['AutoModelForMaskedLM'\]: first save it with code for AutoModelForSeq"
+    ):
+        finetune.prepare(model_name_or_path=tmp_path / "lm", trust_remote_code=True, output_dir=tmp_path / "new")
 
 
 def test_a_random_start_has_the_sizes_of_a_checkpoint_and_none_of_its_weights(finetune, checkpoint):

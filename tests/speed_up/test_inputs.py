@@ -204,6 +204,7 @@ REFUSED = [
     (divided, {}, r"DeepSpeed \(ZeRO-3\) has divided its parameters"),
     (lambda model: nn.Linear(2, 2), {}, "speed_up changes nothing in this Linear"),
     (from_official, {}, "a model of the zoo, .* anyway .pack_weights takes it"),
+    (lambda model: setattr((own := from_official(model)).config, "model_type", "own") or own, {}, "a model of the zoo"),
     (lambda model: model, {"dtype": "int3"}, "dtype='int3' should be"),
     (lambda model: "bert", {}, "speed_up takes a model, not the name 'bert'"),
     (lambda model: type("Own", (type(model),), {})(model.config), {}, "Own is not a class of transformers"),

@@ -15,8 +15,9 @@ from ..converters import ConversionError
 from ..converters.architectures import ARCHITECTURES
 from ..converters.choosing import official_for
 from ..proof.contents import CARD, has_tokenizer
+from ..proof.sentence_files import MODULES
 from ..utils.locking import atomic_file
-from .model_card import MARK, USAGE, facts_of_class, make_card, metadata_of, source_of, verify_command
+from .model_card import MARK, USAGE, VECTORS, facts_of_class, make_card, metadata_of, source_of, verify_command
 
 FOLDER = Path(__file__).parent  # of the templates
 
@@ -59,6 +60,10 @@ def write_conversion_card(
     values = {"name": name, "title": title, "command": command, "has_tokenizer": has_tokenizer(Path(folder))}
     table = ARCHITECTURES.get((model.config.official or {}).get("model_type"))
     values |= {"has_no_class": table is not None and table.library == "none"} | facts_of_zoo_model(model)
+    if model.base_model is model and (Path(folder) / MODULES).is_file():
+        data.library_name, data.pipeline_tag = "sentence-transformers", "sentence-similarity"
+        data.tags += ["sentence-transformers", "sentence-similarity", "feature-extraction"]
+        values["usage"] = Template(VECTORS)
     return write_card(folder, FOLDER / "conversion_card.md", data, out, **values)
 
 
@@ -82,10 +87,13 @@ def facts_of_zoo_model(model: PreTrainedModel) -> dict[str, Any]:
 
 
 def with_source(card: str, source: str) -> str:
-    """A card of the zoo, for a model that is now loaded from `source`; somebody else's card stays as it is."""
+    """A card of the zoo, for a model that is now loaded from `source`; somebody else's card stays as it is. A title
+    that was the last part of the earlier source is that of the new one."""
     old = source_of(card)
     for form in (MARK.format, json.dumps, verify_command) if old else ():
         card = card.replace(form(old), form(source))
+    for form in ("\n# {}\n", "\nmodel-index:\n- name: {}\n") if old else ():
+        card = card.replace(form.format(Path(old).name), form.format(Path(source).name))
     return card
 
 

@@ -41,6 +41,14 @@ model = {{ auto_class }}.from_pretrained({{ quoted_source }}, trust_remote_code=
 tokenizer = AutoTokenizer.from_pretrained({{ quoted_source }}, trust_remote_code=True)
 {{ use }}
 ```"""
+#: how an encoder makes vectors of texts, by the files of sentence-transformers beside it
+VECTORS = """```python
+{% if quantised %}import tfm_zoo  # reads quantised weights
+{% endif %}from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer({{ quoted_source }}, trust_remote_code=True)
+vectors = model.encode(["A text."])
+```"""
 TEMPLATE = f"""
 # {{{{ name }}}}
 

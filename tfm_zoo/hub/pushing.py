@@ -28,7 +28,7 @@ from ..utils.errors import in_one_line
 from ..utils.quiet import silenced_retrying
 from .cards import with_source
 from .model_card import card_of_model, is_outdated
-from .uploading import REGISTER, is_unreachable, open_repository, patiently, upload
+from .uploading import REGISTER, is_unreachable, open_repository, own_activations, patiently, upload
 
 logger = logging.getLogger(__name__)
 
@@ -176,6 +176,8 @@ def check_code(config: dict[str, Any], folder: Path, files: dict[str, Path]) -> 
             f"{folder}: config.json names no code of its configuration or its model. {OFFICIAL} "
             f"For a class of your own: {REGISTER}"
         )
+    if said := own_activations(config):
+        raise ValueError(f"{folder}: {said}")
 
 
 def check_unchanged(folder: Path, saved: dict[str, Any]) -> None:
@@ -207,6 +209,8 @@ def card_of_folder(folder: Path, repo_id: str) -> ModelCard | None:
                     if known := card.data.get(name):
                         new.data[name] = known
             return new
+    if card is None:
+        logger.warning(f"{folder} has no {CARD}: no card is sent. (`model.push_to_hub` writes one.)")
     return card
 
 

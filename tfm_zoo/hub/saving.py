@@ -27,7 +27,7 @@ from ..proof.sentence_files import MODULES, PROMPTS
 from ..utils.locking import atomic_files
 from .model_card import card_of_model, is_outdated
 from .sharded_models import gathered, is_sharded, own_class, plain_name, rebuilt
-from .uploading import REGISTER, open_repository, upload
+from .uploading import REGISTER, open_repository, own_activations, upload
 
 logger = logging.get_logger(__name__)
 
@@ -80,6 +80,8 @@ def save_pretrained(
         manifest.write_manifest(self, folder, weights)
         warn_of_sentence_files(self, folder)
         warn_of_own_class(self)
+        if said := own_activations(self.config.to_dict()):
+            logger.warning_once(said)
         warn_of_card(self, folder)
     if push_to_hub and is_main_process:
         save_and_push(self, repo_id, {"state_dict": weights} | kwargs, **options)
@@ -164,7 +166,9 @@ def push_to_hub(
 
 
 def check_code(model: TfmPreTrainedModel) -> None:
-    """Raises a `ValueError` for somebody's own class of a model or a configuration whose code would not be pushed."""
+    """Raises a `ValueError` for somebody's own activation, model or configuration whose code would not be pushed."""
+    if said := own_activations(model.config.to_dict()):
+        raise ValueError(said)
     classes = own_class(model), type(model.config)
     if classes[0].__module__.startswith("tfm_zoo."):
         return

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard, get_session
+from transformers.activations import ACT2CLS
 
 from ..converters.sources import MANIFEST
+from ..families.auto_classes import FAMILIES
 from ..proof.contents import CARD
 from .model_card import source_of
 
@@ -24,6 +26,21 @@ REGISTER = (
 )
 #: seconds after which a request without an answer is given up
 PATIENCE = 60
+
+
+def own_activations(config: dict[str, Any]) -> str | None:
+    """A sentence on activations that a configuration of the zoo names and transformers lacks, if there are any. (The
+    file of a class of somebody's own may add them.)"""
+    if all(config.get("model_type") != each.model_type for each in FAMILIES.values()):
+        return None
+    acts = {act for name, act in config.items() if name.endswith("_act") and isinstance(act, str)}
+    if not acts <= ACT2CLS.keys():
+        own = ", ".join(map(repr, sorted(acts - ACT2CLS.keys())))
+        return (
+            f"Nobody else could load this model: transformers has no activation {own}. Put the line that adds it to "
+            "ACT2FN into the file of a class of your own (docs/change_the_block.md)."
+        )
+    return None
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from ..converters.choosing import table_for
 from ..converters.refused import REFUSED
+from ..models.pretrained import TfmPreTrainedModel
 from .finding import Found, find, is_official, modules_of
 from .packing.calibration import batches_of
 from .packing.packing import COSTS, name_of
@@ -81,7 +82,7 @@ def why_nothing(model: object) -> str:
     parts = {part: name for module in modules_of(model) for name, part in module.named_modules()}
     for part in (each for each in parts if isinstance(each, PreTrainedModel)):
         model_type = part.config.model_type
-        if str(model_type).startswith("tfm_"):
+        if isinstance(part, TfmPreTrainedModel) or str(model_type).startswith("tfm_"):
             it = f"its .get_submodule({parts[part]!r})" if parts[part] else "it"
             return f"it is a model of the zoo, which computes no padding anyway (pack_weights takes {it})"
         if model_type in REFUSED:

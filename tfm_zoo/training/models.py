@@ -39,8 +39,10 @@ class Head:
 
     def check(self, config: PreTrainedConfig) -> None:
         """Refuse a configuration if neither transformers nor the checkpoint's own code has a class with the head."""
-        if not (self.official_class(config) or self.auto_class.__name__ in getattr(config, "auto_map", {})):
-            raise ValueError(f"{named(config)}: transformers has no {self.title} of type {config.model_type!r}")
+        own, name = [each for each in getattr(config, "auto_map", {}) if "Model" in each], self.auto_class.__name__
+        if not (self.official_class(config) or name in own):
+            own = f"; its code has {own}: first save it with code for {name} (docs/change_the_block.md)" if own else ""
+            raise ValueError(f"{named(config)}: transformers has no {self.title} of type {config.model_type!r}{own}")
 
     def official_class(self, config: PreTrainedConfig) -> type[PreTrainedModel] | None:
         """transformers' class with this head for this configuration, if there is one."""
@@ -49,8 +51,7 @@ class Head:
 
     def zoo_class(self, config: PreTrainedConfig) -> type[PreTrainedModel] | None:
         """The zoo's class with this head for an official configuration; `None` for what `from_official` refuses."""
-        architecture = table_for(config.to_dict())
-        if architecture is None:
+        if (architecture := table_for(config.to_dict())) is None:
             return None
         name = transformers.CONFIG_MAPPING[architecture.family].auto_classes.get(self.auto_class.__name__)
         if name is None:
@@ -77,8 +78,7 @@ class Head:
         if args.becomes_zoo(config):
             source = transformers.AutoModel.from_pretrained(place) if drop_head else place
             # New weights are worth no warning where the run goes on: `resume` will replace them.
-            goes_on = find_checkpoint(args.resume_from, Path(args.output_dir))
-            with silenced("tfm_zoo") if goes_on else nullcontext():
+            with silenced("tfm_zoo") if find_checkpoint(args.resume_from, Path(args.output_dir)) else nullcontext():
                 model = tfm_zoo.from_official(source, self.zoo_class(config), dtype=WEIGHTS, **fields)
         else:
             options = {"trust_remote_code": args.trust_remote_code, "ignore_mismatched_sizes": drop_head}
