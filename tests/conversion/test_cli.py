@@ -159,6 +159,7 @@ def test_head_and_dtype(name, head, wanted, places):
     run("convert", *places[:2], "--head", head, "--dtype", "bfloat16")
     config = read(places[1], CONFIG)
     assert (config["architectures"], config["dtype"]) == ([wanted], "bfloat16")
+    assert "bit for bit" not in (places[1] / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

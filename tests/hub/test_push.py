@@ -227,6 +227,7 @@ def test_card_of_a_converted_checkpoint(tmp_path, there, caplog):
     assert "| positions | biased by distance |\n| norm |" in facts["about"].render(facts)
     trained = sum(weight.numel() for weight in native.parameters() if weight.requires_grad)
     assert f"| parameters | {trained:,} |" in made.text and "The checkpoint had no tokenizer" in made.text
+    assert "bit for bit" in made.text
     push(folder, NAME)
     for form in ('.from_pretrained("{}"', "`tfm-zoo verify {}`", MARK):
         assert form.format("zoo") in made.content and form.format(NAME) in card(there())
