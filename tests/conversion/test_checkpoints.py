@@ -303,7 +303,8 @@ def test_every_head_is_known_by_its_tensors(table):
     for native in OFFICIAL_CLASSES:
         if native.architecture is table and not str(native).endswith(UNTOLD):
             checkpoint = open_checkpoint(build_tiny(native))
-            assert checkpoint_head(architecture_of(checkpoint), None, checkpoint.tensors) is native.head, native
+            assert architecture_of(checkpoint.config, "it") is table
+            assert checkpoint_head(table, None, checkpoint.tensors) is native.head, native
 
 
 def test_a_discriminator(tmp_path, caplog):

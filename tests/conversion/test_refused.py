@@ -16,6 +16,7 @@ import transformers
 from huggingface_hub import constants
 
 import tfm_zoo
+from tests.command import tfm_zoo as run
 from tests.conversion.comparison import assert_same_model
 from tests.hub.editing import CONFIG, INDEX, both, cut, delete, edit, edited, tensors, without, write
 from tests.official_models import BY_NAME, ROPE, build_tiny
@@ -222,3 +223,13 @@ def test_a_hub_id_beside_a_folder_with_a_similar_name(tmp_path, online, monkeypa
         assert zoo.config.name_or_path == "user/model"
         assert_same_model(to_official(zoo), original)
     assert "did you mean 'user/model-zoo'?" in refusal("user/model-zo")
+
+
+@pytest.mark.parametrize("convert", [refusal, lambda source: run("convert", source, "zoo", code=1)])
+def test_what_is_refused_by_its_configuration_is_not_downloaded(tmp_path, online, convert):
+    for name, content in ((CONFIG, '{"model_type": "mamba"}'), (WEIGHTS, "large")):
+        online().create_repo("user/model", exist_ok=True)
+        online().upload_file(path_or_fileobj=content.encode(), path_in_repo=name, repo_id="user/model")
+    assert "user/model is of architecture 'mamba', which the zoo does not" in convert("user/model")
+    names = {file.name for file in (tmp_path / "cache").rglob("*.*")}
+    assert CONFIG in names and WEIGHTS not in names

@@ -6,13 +6,12 @@ import pytest
 import torch
 import transformers
 from torch import nn
-from transformers import CONFIG_MAPPING, GenerationConfig
+from transformers import CONFIG_MAPPING
 
 from tests.official_models import BY_NAME, TINY, TINY_OF
 from tests.published_sizes import PUBLISHED
 from tfm_zoo import named_config
 from tfm_zoo.converters import ARCHITECTURES, to_official
-from tfm_zoo.converters.checkpoint import Checkpoint
 from tfm_zoo.converters.choosing import architecture_of
 from tfm_zoo.converters.config_comparison import effective_values
 from tfm_zoo.converters.config_conversion import completed, to_zoo_config
@@ -47,7 +46,7 @@ def test_who_is_refused_learns_why(model_type):
     config = {"model_type": model_type, "auto_map": {"AutoModel": model_type}}
     says = re.escape(f"{model_type!r}, which the zoo does not convert: {REFUSED[model_type]}.")
     with pytest.raises(ConversionError, match=says):
-        architecture_of(Checkpoint("a folder", config, {}, GenerationConfig()))
+        architecture_of(config, "a folder")
     assert model_type in CONFIG_MAPPING or model_type == QK_POST_NORM
 
 

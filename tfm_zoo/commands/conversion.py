@@ -16,6 +16,7 @@ from .screen import advise, errors_in_one_line, notes, report
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from ..converters.architecture import Architecture
     from ..converters.scratch import Scratch
 
 
@@ -68,7 +69,8 @@ def convert(
             raise ValueError("--text_column_name and --label_column_name are columns of --split: give it, too")
         # Imported here, since it takes seconds: what is wrong with a name shows before.
         from ..converters import ConversionError
-        from ..converters.checkpoint import fetch
+        from ..converters.checkpoint import fetch, read_json
+        from ..converters.choosing import architecture_of
         from ..converters.folders import copy_companions
         from ..converters.scratch import scratch_in
         from ..hub.cards import write_conversion_card
@@ -79,16 +81,19 @@ def convert(
         from .costs import Costs
         from .models import is_zoo, load, save
 
-        checkpoint_folder = fetch(source)
-        if quantize and model_class is None and is_zoo(checkpoint_folder):
-            model, title, tokenizer = load(checkpoint_folder, dtype=dtype or "auto"), "zoo", None
-        elif is_zoo(checkpoint_folder):
+        settings = fetch(source, weights=False)  # Weights are downloaded once it is known that they can be converted.
+        architecture = None if is_zoo(settings) else architecture_of(read_json(settings / "config.json"), source)
+        if architecture is None and (model_class or not quantize):
             mend = "`tfm-zoo export` makes it official again, and --quantize without --model-class rounds it"
             raise ConversionError(f"{source} is a model of the zoo already: {mend}.")
+        checkpoint_folder = fetch(source)
+        if architecture is None:
+            model, title, tokenizer = load(checkpoint_folder, dtype=dtype or "auto"), "zoo", None
         else:
             # Weights stay in files: they may be more than the memory there is.
             scratch = files.enter_context(scratch_in(folder.parent))
-            model, title, tokenizer = converted(checkpoint_folder, model_class, dtype, scratch)
+            model = converted(checkpoint_folder, architecture, model_class, dtype, scratch)
+            title, tokenizer = architecture.title, architecture.tokenizer
         if quantize:
             costs = Costs.on(split, metric, model, checkpoint_folder, text_column, label_column)
             pack_weights(model, quantize)
@@ -115,20 +120,17 @@ def convert(
 
 
 def converted(
-    folder: Path, model_class: str | None, dtype: str | None, scratch: "Scratch"
-) -> tuple["PreTrainedModel", str, str]:
-    """The zoo model of an official checkpoint, the architecture's title, and its class of tokenizers."""
+    folder: Path, architecture: "Architecture", model_class: str | None, dtype: str | None, scratch: "Scratch"
+) -> "PreTrainedModel":
+    """The zoo model of an official checkpoint of this architecture."""
     from ..converters import conversion
     from ..converters.checkpoint import open_checkpoint
-    from ..converters.choosing import architecture_of
     from .models import find_class
 
     checkpoint = open_checkpoint(folder, mapped=True)
-    architecture = architecture_of(checkpoint)
     zoo_class = None if model_class is None else find_class(model_class, architecture.family)
     bar = {"description": "Converting", "console": notes, "disable": not notes.is_terminal, "transient": True}
-    model = conversion.convert(checkpoint, zoo_class, partial(track, **bar), dtype=dtype, scratch=scratch)
-    return model, architecture.title, architecture.tokenizer
+    return conversion.convert(checkpoint, zoo_class, partial(track, **bar), dtype=dtype, scratch=scratch)
 
 
 def export(

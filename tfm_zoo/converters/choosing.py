@@ -9,7 +9,6 @@ from transformers import CONFIG_MAPPING, PreTrainedModel
 
 from .architecture import Architecture, Head
 from .architectures import ARCHITECTURES
-from .checkpoint import Checkpoint
 from .config_comparison import Differences, differences, is_decisive
 from .config_rules import Fields
 from .errors import OTHER_MODELS, ConversionError
@@ -18,33 +17,33 @@ from .refused import QK_POST_NORM, REFUSED
 IN_LATER_RELEASES = f"which transformers {transformers.__version__} does not have: a later release does"
 
 
-def architecture_of(checkpoint: Checkpoint) -> Architecture:
-    """The table for a checkpoint.
+def architecture_of(config: Fields, title: str) -> Architecture:
+    """The table for a checkpoint, by its `config.json` or what takes its place. Errors call the checkpoint `title`.
 
     Raises:
         ConversionError: if no architecture fits. The message lists the architectures that the zoo converts.
     """
-    model_type, classes = checkpoint.config.get("model_type"), checkpoint.config.get("architectures") or ()
-    if QK_POST_NORM in str(checkpoint.config.get("auto_map")):
+    model_type, classes = config.get("model_type"), config.get("architectures") or ()
+    if QK_POST_NORM in str(config.get("auto_map")):
         model_type = QK_POST_NORM
     if model_type is None:  # a configuration from before transformers 2.3
         heads = ((name, head.official) for name, table in ARCHITECTURES.items() for head in table.heads)
         model_type = next((name for name, official in heads if official in classes), None)
-    table = table_for(checkpoint.config | {"model_type": model_type})
+    table = table_for({**config, "model_type": model_type})
     if table and is_installed(table):
         return table
-    title = f"{checkpoint.title} is of architecture {model_type!r}"
+    found = f"{title} is of architecture {model_type!r}"
     if table:
-        raise ConversionError(f"{title}, {IN_LATER_RELEASES}.")
+        raise ConversionError(f"{found}, {IN_LATER_RELEASES}.")
     if str(model_type).startswith("tfm_"):
-        raise ConversionError(f"{checkpoint.title} is a model of the zoo already: load it with from_pretrained.")
-    if "norm_position" in checkpoint.config:
+        raise ConversionError(f"{title} is a model of the zoo already: load it with from_pretrained.")
+    if "norm_position" in config:
         derived = "whose class is derived from one of the zoo's: load it with from_pretrained, by its own code"
-        raise ConversionError(f"{title}, {derived}.")
+        raise ConversionError(f"{found}, {derived}.")
     if model_type in REFUSED:
-        raise ConversionError(f"{title}, which the zoo does not convert: {REFUSED[model_type]}.")
+        raise ConversionError(f"{found}, which the zoo does not convert: {REFUSED[model_type]}.")
     known = ", ".join(ARCHITECTURES)
-    raise ConversionError(f"{title}, which the zoo does not convert; it converts {known}. {OTHER_MODELS}")
+    raise ConversionError(f"{found}, which the zoo does not convert; it converts {known}. {OTHER_MODELS}")
 
 
 def table_for(fields: Fields) -> Architecture | None:

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from .architecture import Head
 from .assembling import as_dtype, assemble, attention_of, common_dtype, official_skeleton, skeleton_of
-from .checkpoint import Checkpoint, lazy_tensors, open_checkpoint
+from .checkpoint import Checkpoint, fetch, lazy_tensors, open_checkpoint, read_json
 from .choosing import architecture_of, official_for
 from .config_conversion import KEPT, completed, to_official_fields, to_zoo_config
 from .errors import ConversionError
@@ -53,6 +53,8 @@ def from_official(
     is_model = isinstance(getattr(model_class, "config_class", None), type) and model_class.forward != nn.Module.forward
     if model_class is not None and not is_model:
         raise ConversionError(f"model_class={model_class!r} should be a class of the zoo, as tfm_zoo.TfmBertModel is.")
+    if isinstance(source, str | Path) and not Path(source).exists():  # before weights are downloaded
+        architecture_of(read_json(fetch(source, weights=False) / "config.json"), str(source))
     return convert(open_checkpoint(source), model_class, **config_overrides)
 
 
@@ -70,7 +72,7 @@ def convert(
     `scratch`: keeps the tensors that rules make. With a checkpoint that is `mapped`, the model then takes no memory.
     """
     dtype = None if dtype is None else as_dtype(dtype)
-    architecture = architecture_of(checkpoint)
+    architecture = architecture_of(checkpoint.config, checkpoint.title)
     head = checkpoint_head(architecture, checkpoint.config.get("architectures"), checkpoint.tensors)
     # Of its own encoder-decoders, sentence-transformers reads the encoder alone, unless they are classifiers.
     is_classifier = head.zoo_name.endswith("ForSequenceClassification")
