@@ -343,12 +343,12 @@ class VariantLoop(Loop):
 def prepare(argv: list[str] | None = None) -> Comparison:
     """Read options and data, and check every variant: all that a user can get wrong."""
     args = parse_options(ComparisonOptions, argv, DEFAULT).with_defaults()
-    known = known_config(replace(args, config_overrides=None))
-    if known.is_encoder_decoder:
-        advice = "To compare translators, train each one, and draw their losses: tfm-zoo show training RUN RUN"
-        raise ValueError(f"This recipe compares decoders, and {known.model_type} is an encoder-decoder. {advice}")
     accelerator = start_accelerator(args)
     with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
+        known = known_config(replace(args, config_overrides=None))
+        if known.is_encoder_decoder:
+            advice = "To compare translators, train each one, and draw their losses: tfm-zoo show training RUN RUN"
+            raise ValueError(f"This recipe compares decoders, and {known.model_type} is an encoder-decoder. {advice}")
         corpus = load_corpus(args)
         tokenizer = new_tokenizer(args, corpus.texts())
         tokens = corpus.rows_of_tokens(tokenizer, args)

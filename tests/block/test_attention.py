@@ -6,6 +6,7 @@ from torch import nn
 from transformers import DynamicCache, StaticCache
 
 from tfm_zoo import TfmBertModel, TfmDebertaModel, TfmEncoderDecoderModel, TfmGPTModel
+from tfm_zoo.models.position_bias import TfmAlibi
 
 from ..official_models import both
 from ..precision import assert_same
@@ -106,8 +107,11 @@ def test_attention_that_takes_no_bias(head, fields, attention, message):
         model(IDS)
 
 
-def test_a_bias_that_the_configuration_does_not_name():
-    model = tiny_model(TfmGPTModel, **ALIBI)
+def test_a_bias_of_ones_own():
+    """It may take the place of a counted ALiBi. The configuration has to say that there is one."""
+    model = tiny_model(TfmGPTModel, **ALIBI, position_ids_from_mask=True)
+    model.position_bias = TfmAlibi(model.config, is_causal=True)
+    model(IDS)
     model.config.position_embedding_type = "none"
     with pytest.raises(ValueError, match="has a position_bias, and TfmGPTConfig has has_position_bias=False"):
         model(IDS)

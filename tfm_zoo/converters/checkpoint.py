@@ -39,7 +39,7 @@ FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF1
 class LazyTensor:
     """A tensor that has not been read yet."""
 
-    meta: torch.Tensor  # its shape and type, on the meta device; in files every type not in `FLOATS` counts as int64
+    meta: torch.Tensor  # its shape and type, on the meta device; in safetensors types not in `FLOATS` count as int64
     read: Callable[[], torch.Tensor]  # returns the tensor, which the converted model may keep
 
 
@@ -70,7 +70,7 @@ def open_checkpoint(source: str | Path | nn.Module, mapped: bool = False) -> Che
     """
     if isinstance(source, nn.Module):
         if hasattr(source, "_orig_mod"):
-            raise ConversionError("torch.compile has wrapped this model: give model._orig_mod, which it has wrapped.")
+            raise ConversionError("This model is wrapped by torch.compile: give model._orig_mod.")
         if not isinstance(source, PreTrainedModel) and hasattr(source, "encode"):
             raise ConversionError(f"This {type(source).__name__} holds a model and more: give the folder of its model.")
         return checkpoint_of(source)

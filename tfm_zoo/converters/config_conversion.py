@@ -110,7 +110,7 @@ def to_zoo_config(
     )
     if overrides.get("label2id") not in (None, {label: index for index, label in config.id2label.items()}):
         wanted = f"should be the reverse of id2label={config.id2label}, from which it follows"
-        raise ConversionError(f"label2id={config.label2id} {wanted}: give id2label.")
+        raise ConversionError(f"label2id={overrides['label2id']} {wanted}: give id2label.")
     return config
 
 

@@ -48,10 +48,11 @@ def from_official(
         ConversionError: if the source is not a checkpoint, is truncated, has an architecture that the zoo does not
             convert, or holds tensors that do not fit. The message names the file, the value or the tensors. It is
             raised from names, shapes, stored positions and embeddings under two names, before other weights are read.
+            (Only that of `tie_word_embeddings=True` comes last.)
     """
+    is_class = isinstance(model_class, type) and isinstance(getattr(model_class, "config_class", None), type)
     # (A base class, such as TfmBertPreTrainedModel, has no `forward` of its own.)
-    is_model = isinstance(getattr(model_class, "config_class", None), type) and model_class.forward != nn.Module.forward
-    if model_class is not None and not is_model:
+    if model_class is not None and not (is_class and model_class.forward != nn.Module.forward):
         raise ConversionError(f"model_class={model_class!r} should be a class of the zoo, as tfm_zoo.TfmBertModel is.")
     if isinstance(source, str | Path) and not Path(source).exists():  # before weights are downloaded
         architecture_of(read_json(fetch(source, weights=False) / "config.json"), str(source))
@@ -191,8 +192,8 @@ def kept_in_float32(head: Head) -> set[str]:
 
 
 def untie_what_differs(model: PreTrainedModel) -> bool:
-    """Unties the output projection in the configuration if the checkpoint holds a tensor of its own for it; whether it
-    did.
+    """Unties the output projection in the configuration if the checkpoint holds a tensor of its own for it.
+    Returns whether it did.
 
     transformers leaves such a projection untied, but would tie it when the vocabulary is resized.
     """

@@ -3,6 +3,7 @@
 import difflib
 import json
 import operator
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
@@ -92,7 +93,7 @@ def parse_several(
         name = unknown[0].partition("=")[0]
         near = difflib.get_close_matches(name, spellings, n=1)
         known = [each.needless[name] for each in classes if name in getattr(each, "needless", {})]
-        pattern = "; a pattern of files has to stand in quotes" if Path(name).is_file() else ""
+        pattern = "; a pattern of files has to stand in quotes" if os.path.isfile(name) else ""
         hint = f": {known[0]}" if known else f"; did you mean {near[0]}?" if near else pattern
         parser.error(f"unknown option {unknown[0]}{hint}")
     return options

@@ -58,6 +58,7 @@ def write_conversion_card(
     command += f"  # {name}: a local folder" if is_local else ""
     data = metadata_of(model, license=licence_of(source), base_model=base_model, model_name=name)
     values = {"name": name, "title": title, "command": command, "has_tokenizer": has_tokenizer(Path(folder))}
+    values["is_exact"] = {"--dtype", "--model-class"}.isdisjoint(options)
     table = ARCHITECTURES.get((model.config.official or {}).get("model_type"))
     values |= {"has_no_class": table is not None and table.library == "none"} | facts_of_zoo_model(model)
     if model.base_model is model and (Path(folder) / MODULES).is_file():
@@ -89,10 +90,11 @@ def facts_of_zoo_model(model: PreTrainedModel) -> dict[str, Any]:
 def with_source(card: str, source: str) -> str:
     """A card of the zoo, for a model that is now loaded from `source`; somebody else's card stays as it is. A title
     that was the last part of the earlier source is that of the new one."""
-    old = source_of(card)
-    for form in (MARK.format, json.dumps, verify_command) if old else ():
+    if (old := source_of(card)) is None:
+        return card
+    for form in (MARK.format, json.dumps, verify_command):
         card = card.replace(form(old), form(source))
-    for form in ("\n# {}\n", "\nmodel-index:\n- name: {}\n") if old else ():
+    for form in ("\n# {}\n", "\nmodel-index:\n- name: {}\n"):
         card = card.replace(form.format(Path(old).name), form.format(Path(source).name))
     return card
 

@@ -13,7 +13,8 @@ DESCRIBING = (MANIFEST, "trainer_state.json")
 OF_TOKENIZERS = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
     *("vocab.txt", "vocab.json", "target_vocab.json", "merges.txt", "tokenizer.model", "source.spm", "target.spm"),
-    *("spiece.model", "sentencepiece.model", "sentencepiece.bpe.model", "spm.model"),
+    *("spiece.model", "sentencepiece.model", "sentencepiece.bpe.model", "spm.model", "bpe.codes", "byte_maps.json"),
+    *("dict.txt", "vocab-src.json", "vocab-tgt.json"),
 )
 #: what recipes save beside the code of a model. (A user's own file has another name.)
 SAVED = (

@@ -12,7 +12,6 @@ from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelet
 from transformers.activations import ACT2CLS
 
 from ..converters.sources import MANIFEST
-from ..families.auto_classes import FAMILIES
 from ..proof.contents import CARD
 from .model_card import source_of
 
@@ -31,11 +30,10 @@ PATIENCE = 60
 def own_activations(config: dict[str, Any]) -> str | None:
     """A sentence on activations that a configuration of the zoo names and transformers lacks, if there are any. (The
     file of a class of somebody's own may add them.)"""
-    if all(config.get("model_type") != each.model_type for each in FAMILIES.values()):
+    if not str(config.get("model_type")).startswith("tfm_"):
         return None
     acts = {act for name, act in config.items() if name.endswith("_act") and isinstance(act, str)}
-    if not acts <= ACT2CLS.keys():
-        own = ", ".join(map(repr, sorted(acts - ACT2CLS.keys())))
+    if own := ", ".join(map(repr, sorted(acts - ACT2CLS.keys()))):
         return (
             f"Nobody else could load this model: transformers has no activation {own}. Put the line that adds it to "
             "ACT2FN into the file of a class of your own (docs/change_the_block.md)."

@@ -37,7 +37,8 @@ class CountedLayouts(BiasedLayouts):
         if known is not None and not has_gaps:  # padding may stand between the tokens of a row
             begins = (known[:, 1:] >= 0) & (known[:, :-1] < 0)
             has_gaps = bool((begins.sum(dim=1) + (known[:, 0] >= 0) > 1).any())
-        self.reads_positions = self.bias.is_rounded or has_gaps
+        # (A class of somebody's own may have another bias.)
+        self.reads_positions = isinstance(self.bias, TfmCountedAlibi) and (self.bias.is_rounded or has_gaps)
 
     def of_pairs(self, distances: torch.LongTensor, layer: int, keys: int, *starts: int | torch.Tensor) -> torch.Tensor:
         if not self.reads_positions:

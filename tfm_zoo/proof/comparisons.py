@@ -337,11 +337,12 @@ def compare_outputs(fingerprint: dict, outputs: dict[str, dict], dtype: str, ver
 
 def compare_states(fingerprint: dict, loaded: dict, outputs_drifted: bool, verdict: Verdict) -> None:
     """Names the first part of the model whose states differ: why the outputs do, or a warning if they do not. (If
-    settings have changed, these are why.)"""
+    settings have changed and no weight has, the settings are why.)"""
     before, now = fingerprint.get("states", {}), loaded.get("states", {})
     same = [now[name]["digest"] == before[name]["digest"] for name in before if name in now]
     verdict.figures["bit_for_bit"] = bool(same) and all(same)
-    if not names_setting(verdict) and (change := first_change(fingerprint, loaded, verdict.figures["tolerance"])):
+    is_explained = names_setting(verdict) and not loaded["changed"]
+    if not is_explained and (change := first_change(fingerprint, loaded, verdict.figures["tolerance"])):
         verdict.figures["first_change"] = change._asdict()
         (verdict.differences if outputs_drifted else verdict.warnings).append(str(change))
 

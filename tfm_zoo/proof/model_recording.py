@@ -78,8 +78,8 @@ def record(
     try:
         model_class, loader = class_of(config), loader_of(origin, trust_remote_code or in_memory)
         if in_memory:
-            held = {"fingerprint": fingerprint(model), "tokenizer": tokenized(place), "loading": {}}
             check_saved(model, place)
+            held = {"fingerprint": fingerprint(model), "tokenizer": tokenized(place), "loading": {}}
         else:
             held = in_a_fresh_process(place, model_class, loader)
     except ValueError as error:
@@ -91,12 +91,13 @@ def record(
 
 
 def check_saved(model: transformers.PreTrainedModel, folder: Path) -> None:
-    """Raises a ValueError if a tensor of a model is not that of its folder. (What has another type or shape there may
-    be the same, saved otherwise.)"""
+    """Raises a ValueError if a tensor of a model is not that of its folder. (A tensor of another type or shape is not
+    compared: it may have been saved in another form.)"""
     held = model.state_dict()
     for name, saved in tensors_in(folder):
-        own = held.get(name, saved)
-        if (own.dtype, own.shape) == (saved.dtype, saved.shape) and not is_same(own, saved):
+        own = held.get(name)
+        is_comparable = own is not None and (own.dtype, own.shape) == (saved.dtype, saved.shape)
+        if is_comparable and not is_same(own, saved):
             raise ValueError(f"its {name} is not that of the model in memory: save the model first")
 
 

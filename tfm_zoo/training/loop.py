@@ -211,7 +211,7 @@ class Loop:
         """Train, log, evaluate and save, until all steps are done or the evaluations no longer improve."""
         self.begin()
         args, state, sampler = self.args, self.state, self.batch_sampler
-        examples = f"{sampler.size or 'uncounted'} {self.task.name_of_examples}"
+        examples = f"{sampler.size or 'an unknown number of'} {self.task.name_of_examples}"
         steps = f"{pluralize(self.total_steps, 'step')} of {sampler.division.global_batch_size}"
         size = f"{own_class(self.task.unwrapped(self.model)).__name__}, {self.num_parameters:,} parameters"
         logger.info(f"{size}: {examples}, {steps}, on {pluralize(self.accelerator.num_processes, 'process')}")

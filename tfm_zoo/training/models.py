@@ -41,7 +41,8 @@ class Head:
         """Refuse a configuration if neither transformers nor the checkpoint's own code has a class with the head."""
         own, name = [each for each in getattr(config, "auto_map", {}) if "Model" in each], self.auto_class.__name__
         if not (self.official_class(config) or name in own):
-            own = f"; its code has {own}: first save it with code for {name} (docs/change_the_block.md)" if own else ""
+            is_own = own and not config.model_type.startswith("tfm_")
+            own = f"; its code has {own}: first save it with code for {name} (docs/change_the_block.md)" * bool(is_own)
             raise ValueError(f"{named(config)}: transformers has no {self.title} of type {config.model_type!r}{own}")
 
     def official_class(self, config: PreTrainedConfig) -> type[PreTrainedModel] | None:
@@ -134,10 +135,9 @@ def load_tokenizer(args: TrainingOptions) -> PreTrainedTokenizerBase:
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
     """Refuse a tokenizer with ids for which a model has no embeddings."""
-    if len(tokenizer) > config.vocab_size:
-        tokens = f"tokenizer {tokenizer.name_or_path!r} has {len(tokenizer)} tokens"
+    if (tokens := len(tokenizer)) > (size := config.vocab_size):
         model = repr(config.name_or_path) if config.name_or_path else "the new model (vocab_size)"
-        raise ValueError(f"{tokens}, more than the {config.vocab_size} of {model}")
+        raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has {tokens} tokens, more than the {size} of {model}")
 
 
 def longest_input(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:

@@ -20,5 +20,5 @@ def refuse_pointer(file: Path, error: type[Exception] = ValueError) -> None:
 def refuse_pointers(folder: str | Path, error: type[Exception] = ValueError) -> None:
     """Raises an `error` if a checkpoint's folder holds a pointer instead of a file that is read."""
     weights = "*.safetensors" if any(Path(folder).glob("*.safetensors")) else "*model*.bin"
-    for file in sorted(file for pattern in (*READ, weights) for file in Path(folder).glob(pattern)):
+    for file in sorted({file for pattern in (*READ, weights) for file in Path(folder).glob(pattern)}):
         refuse_pointer(file, error)
