@@ -9,7 +9,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..converters import ConversionError, from_official
 from ..converters.checkpoint import fetch, open_folder, read_json
-from ..converters.choosing import official_for
+from ..converters.choosing import is_derived, official_for
 from ..converters.config_conversion import to_official_fields
 from ..converters.config_reading import made_of
 from ..converters.tensor_matching import enumerated
@@ -44,7 +44,7 @@ def load(folder: Path, **options: Any) -> PreTrainedModel:
     config, tensors, _ = open_folder(folder)
     if not is_zoo(folder):
         found = f"{folder} holds a model of type {config.get('model_type')!r}"
-        if "norm_position" in config:
+        if is_derived(config):
             derived = "whose class is derived from one of the zoo's: export takes the zoo's own classes alone"
             raise ConversionError(f"{found}, {derived}.")
         raise ConversionError(f"{found}, not one of the zoo: `tfm-zoo convert` first.")

@@ -37,7 +37,7 @@ def architecture_of(config: Fields, title: str) -> Architecture:
         raise ConversionError(f"{found}, {IN_LATER_RELEASES}.")
     if str(model_type).startswith("tfm_"):
         raise ConversionError(f"{title} is a model of the zoo already: load it with from_pretrained.")
-    if "norm_position" in config:
+    if is_derived(config):
         derived = "whose class is derived from one of the zoo's: load it with from_pretrained, by its own code"
         raise ConversionError(f"{found}, {derived}.")
     if model_type in REFUSED:
@@ -51,6 +51,11 @@ def table_for(fields: Fields) -> Architecture | None:
     model_type = fields.get("model_type")
     tables = (each for each in ARCHITECTURES.values() if each.variant_of == model_type and each.is_variant(fields))
     return next(tables, ARCHITECTURES.get(model_type))
+
+
+def is_derived(config: Fields) -> bool:
+    """Whether a configuration that is not of the zoo is of a class derived from one of the zoo's."""
+    return "norm_position" in config
 
 
 def is_installed(architecture: Architecture) -> bool:

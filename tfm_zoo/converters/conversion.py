@@ -51,7 +51,7 @@ def from_official(
             (Only that of `tie_word_embeddings=True` comes last.)
     """
     is_class = isinstance(model_class, type) and isinstance(getattr(model_class, "config_class", None), type)
-    # (A base class, such as TfmBertPreTrainedModel, has no `forward` of its own.)
+    # (A base class such as TfmBertPreTrainedModel inherits torch's `forward`.)
     if model_class is not None and not (is_class and model_class.forward != nn.Module.forward):
         raise ConversionError(f"model_class={model_class!r} should be a class of the zoo, as tfm_zoo.TfmBertModel is.")
     if isinstance(source, str | Path) and not Path(source).exists():  # before weights are downloaded

@@ -9,8 +9,8 @@ from ..proof.contents import INDEX, SETTINGS, SINGLE_FILE, read_json
 
 #: files that say which model a folder holds: without them, what a killed deletion leaves passes for none
 DESCRIBING = (MANIFEST, "trainer_state.json")
-#: by exact names, unlike `proof.contents.OF_TOKENIZERS`: a pattern such as `*.model` would delete a user's file
-OF_TOKENIZERS = (
+#: by exact names, unlike `utils.tokenizer_files`: a pattern such as `*.model` would delete a user's file
+TOKENIZER_NAMES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
     *("vocab.txt", "vocab.json", "target_vocab.json", "merges.txt", "tokenizer.model", "source.spm", "target.spm"),
     *("spiece.model", "sentencepiece.model", "sentencepiece.bpe.model", "spm.model", "bpe.codes", "byte_maps.json"),
@@ -19,7 +19,7 @@ OF_TOKENIZERS = (
 #: what recipes save beside the code of a model. (A user's own file has another name.)
 SAVED = (
     *(*SETTINGS, SINGLE_FILE, "model-[0-9]*-of-[0-9]*.safetensors", INDEX),
-    *(f"{folder}{name}" for folder in ("", "target_tokenizer/") for name in OF_TOKENIZERS),
+    *(f"{folder}{name}" for folder in ("", "target_tokenizer/") for name in TOKENIZER_NAMES),
     *("adapter/adapter_config.json", "adapter/adapter_model.safetensors"),
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "[0-9]_Pooling/config.json"),
     *("[0-9]_Dense/config.json", "[0-9]_Dense/model.safetensors"),

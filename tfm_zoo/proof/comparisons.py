@@ -13,8 +13,8 @@ from .. import __version__
 from ..converters.sources import OF_SENTENCES
 from .contents import (
     HARMLESS,
-    OF_TOKENIZERS,
     ORIGIN,
+    REWRITTEN,
     both_settings,
     code_in,
     digests_of_files,
@@ -157,7 +157,7 @@ class Alike(NamedTuple):
 
     def covers(self, name: str) -> bool:
         """Whether a file is one of theirs."""
-        patterns = (*(OF_TOKENIZERS if self.tokenizer else ()), *(OF_SENTENCES if self.reading else ()))
+        patterns = (*(REWRITTEN if self.tokenizer else ()), *(OF_SENTENCES if self.reading else ()))
         return any(fnmatch(name, pattern) for pattern in patterns)
 
 
@@ -341,15 +341,10 @@ def compare_states(fingerprint: dict, loaded: dict, outputs_drifted: bool, verdi
     before, now = fingerprint.get("states", {}), loaded.get("states", {})
     same = [now[name]["digest"] == before[name]["digest"] for name in before if name in now]
     verdict.figures["bit_for_bit"] = bool(same) and all(same)
-    is_explained = names_setting(verdict) and not loaded["changed"]
+    is_explained = verdict.names_setting and not loaded["changed"]
     if not is_explained and (change := first_change(fingerprint, loaded, verdict.figures["tolerance"])):
         verdict.figures["first_change"] = change._asdict()
         (verdict.differences if outputs_drifted else verdict.warnings).append(str(change))
-
-
-def names_setting(verdict: Verdict) -> bool:
-    """Whether a changed setting of the model has been named."""
-    return any(one.startswith("config.json: ") for one in verdict.differences)
 
 
 def compare_texts(before: dict, now: dict, verdict: Verdict) -> None:

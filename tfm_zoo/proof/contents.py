@@ -32,7 +32,7 @@ FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat1
 TOKENIZER_SETTINGS = "tokenizer_config.json"
 TOKENIZERS = ("tokenizer.json", TOKENIZER_SETTINGS, "vocab.txt", "vocab.json")
 #: what may be written otherwise, or left out, where a tokenizer is saved again
-OF_TOKENIZERS = (*TOKENIZERS, "special_tokens_map.json", "added_tokens.json", "merges.txt", "*.model")
+REWRITTEN = (*TOKENIZERS, "special_tokens_map.json", "added_tokens.json", "merges.txt", "*.model")
 #: weights in the formats of other engines
 UNREAD_FORMATS = ("*.h5", "*.msgpack", "*.ot", "*.onnx", "*.onnx_data", "*.gguf")
 #: what loading reads nothing of: prose and pictures, what runs leave behind

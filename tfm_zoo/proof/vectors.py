@@ -305,7 +305,7 @@ class Trial:
         if today != self.reading and self.fit(self.reading, wrong).difference <= self.bound:
             verdict.differences.append("with the settings that were recorded the vectors are the same")
             return
-        is_explained = changed is None or (not changed and comparisons.names_setting(verdict))
+        is_explained = changed is None or (not changed and verdict.names_setting)
         if part := None if is_explained else first_part(self.saved["model"], self.encoder, changed):
             verdict.figures["first_change"] = part._asdict()
             verdict.differences.append(str(part))

@@ -33,6 +33,11 @@ class Verdict:
         return not self.differences
 
     @property
+    def names_setting(self) -> bool:
+        """Whether a changed setting of the model is among the differences."""
+        return any(one.startswith("config.json: ") for one in self.differences)
+
+    @property
     def match(self) -> str:
         """What is said where nothing differs."""
         if "match" in self.figures:
