@@ -120,6 +120,7 @@ def test_what_no_official_class_can_express_is_named(like, fields):
         ("FalconModel", None, {"hidden_dropout": 0.3}, r"Near it: FalconModel, .*=0.3 \(it has 0.0\)\.$"),
         ("RobertaModel", "TfmBertForNextSentencePrediction", {}, "TfmBertForNextSentencePrediction has no counterpart"),
         ("CLIPTextModel", None, {"pooled_position": "last"}, "pooled_position='last'"),
+        ("M2M100Model", None, {"pad_token_id": 98}, "M2M100Model cannot be made with this configuration: index 98"),
     ],
 )
 def test_a_converted_model_that_has_no_way_back(name, head, overrides, message):

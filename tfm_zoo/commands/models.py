@@ -49,6 +49,7 @@ def load(folder: Path, **options: Any) -> PreTrainedModel:
             raise ConversionError(f"{found}, {derived}.")
         raise ConversionError(f"{found}, not one of the zoo: `tfm-zoo convert` first.")
     model_class = find_class((config.get("architectures") or ["None"])[0])
+    # A check, which names a wrong field.
     made_of(lambda fields: model_class.config_class.from_dict(fields).to_dict(), config, folder / "config.json")
     try:
         with silenced_loading():

@@ -15,7 +15,7 @@ from .screen import as_typed, errors_in_one_line, in_one_line, printable, report
 
 if TYPE_CHECKING:
     from ..proof import Matrix, Verdict
-    from ..proof.recording import Recorded
+    from ..proof.vector_recording import Recorded
 
 DType = Literal["auto", "float32", "float64", "float16", "bfloat16"]
 
@@ -314,7 +314,7 @@ def record_with_texts(
 ) -> "Recorded":
     """Records vectors, whose texts may be in other files."""
     from ..proof.proof_file import place_of
-    from ..proof.recording import record_vectors
+    from ..proof.vector_recording import record_vectors
 
     with silenced_loading():
         if not texts:

@@ -30,13 +30,13 @@ class Head:
     @property
     def zoo(self) -> type["PreTrainedModel"]:
         """The zoo's class, imported when somebody asks for it."""
-        family = next(name for start, name in FAMILIES.items() if self.zoo_name.startswith(start))
-        return getattr(import_module(f"..models.modeling_tfm_{family}", __package__), self.zoo_name)
+        file = next(file for start, file in PREFIXES.items() if self.zoo_name.startswith(start))
+        return getattr(import_module(f"..models.modeling_tfm_{file}", __package__), self.zoo_name)
 
 
-#: how the names of a family's classes begin -> the family's part of its file names
-FAMILIES = {"TfmBert": "bert", "TfmDeberta": "deberta", "TfmTextTower": "text_tower"}
-FAMILIES |= {"TfmGPT": "gpt", "TfmEncoderDecoder": "encoder_decoder"}
+#: how the names of a family's classes begin -> how the name of its file ends
+PREFIXES = {"TfmBert": "bert", "TfmDeberta": "deberta", "TfmTextTower": "text_tower"}
+PREFIXES |= {"TfmGPT": "gpt", "TfmEncoderDecoder": "encoder_decoder"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""Models, the zoo's and official ones, from a configuration and tensors, without ever holding a weight twice."""
+"""Models, the zoo's and official ones, from a configuration and tensors, which they take over without copies."""
 
 from collections.abc import Iterable
 from functools import reduce
@@ -26,7 +26,11 @@ def official_skeleton(architecture: Architecture, head: Head, fields: Fields) ->
     """A skeleton of an official class, whose configuration has these fields."""
     if architecture.library == "torch":
         return torch_modules.make_module(head.official, fields)
-    return skeleton_of(getattr(transformers, head.official), CONFIG_MAPPING[architecture.official_type](**fields))
+    config = CONFIG_MAPPING[architecture.official_type](**fields)
+    try:
+        return skeleton_of(getattr(transformers, head.official), config)
+    except IndexError as error:  # M2M100 asks for a position of its padding
+        raise ConversionError(f"{head.official} cannot be made with this configuration: {error}.") from error
 
 
 def assemble(

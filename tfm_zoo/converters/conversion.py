@@ -75,7 +75,7 @@ def convert(
     dtype = None if dtype is None else as_dtype(dtype)
     architecture = architecture_of(checkpoint.config, checkpoint.title)
     head = checkpoint_head(architecture, checkpoint.config.get("architectures"), checkpoint.tensors)
-    # Of its own encoder-decoders, sentence-transformers reads the encoder alone, unless they are classifiers.
+    # Of an encoder-decoder that sentence-transformers saved, it reads the encoder alone, unless that is a classifier.
     is_classifier = head.zoo_name.endswith("ForSequenceClassification")
     if checkpoint.of_sentences and architecture.encoder_half_class and not is_classifier:
         model_class = model_class or architecture.encoder_half.zoo
@@ -138,8 +138,8 @@ def convert(
 def to_official(model: PreTrainedModel) -> nn.Module:
     """The official model that computes what a zoo model computes, with copies of its weights.
 
-    Its architecture is the one that the zoo model was converted from, or else the nearest that can express it: the one
-    with the fewest fields that differ in training.
+    Its architecture is the one that the zoo model was converted from. A model that never was official gets the nearest
+    that can express it: the one with the fewest fields that differ in training.
 
     Returns:
         The model, in evaluation mode.

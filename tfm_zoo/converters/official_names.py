@@ -74,7 +74,8 @@ def checkpoint_head(architecture: Architecture, classes: Iterable[str] | None, t
         heads agree equally well, the bare model wins, unless the names tell of a head."""
         tied = head.zoo._tied_weights_keys or ()
         hits = [rule for rule in head.tensors if any(find([rule], name, "official") for name in names)]
-        misses = [rule for rule in head.tensors if rule not in hits and not rule.optional and rule.zoo not in tied]
+        missed = [rule for rule in head.tensors if rule not in hits and not rule.optional]
+        misses = [rule for rule in missed if not any(name.startswith(rule.zoo) for name in tied)]
         return len(hits) - len(misses), has_head != head.is_bare
 
     return max(architecture.heads, key=agreement)

@@ -11,8 +11,8 @@ from ..proof.encoder import Encoder
 from ..proof.fit import fit_of, least_cosine
 from ..proof.proof_file import canary_rows, place_of, read_proof, write_proof
 from ..proof.reading import Reading
-from ..proof.recording import about_canaries, described_part, described_proof
 from ..proof.stores import Store
+from ..proof.vector_recording import about_canaries, described_part, described_proof
 from .folder import ResultsFolder
 from .reader import CorpusReader
 

@@ -45,10 +45,10 @@ def write_card(folder: str | Path, template: str | Path, data: ModelCardData, so
 def write_conversion_card(
     folder: str | Path, model: PreTrainedModel, source: str, title: str, out: str, options: Sequence[str]
 ) -> bool:
-    """Writes the card of a model that was converted from an official checkpoint, as [`write_card`] does.
+    """Writes the card of a model that `tfm-zoo convert` made, as [`write_card`] does.
 
     Args:
-        source: the official checkpoint, a folder or a Hub id; `title`: the name of its architecture.
+        source: the checkpoint, a folder or a Hub id; `title`: the name of its architecture, or "zoo".
         out: what `folder` will be called; `options`: those of the command.
     """
     is_local = Path(source).exists()

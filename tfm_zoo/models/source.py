@@ -21,7 +21,7 @@ class Source(NamedTuple):
     """What the decoder of an encoder-decoder reads of the source."""
 
     states: torch.Tensor  # the encoder's, `(sources, source length, hidden_size)`; of kept tokens, in one row
-    keys_kept: KeptTokens | None  # restores padding in keys and values. `None`: they have padding, or bounds are read
+    keys_kept: KeptTokens | None  # restores padding in keys and values. `None`: it is there, or nothing needs it
     layout: Layout  # which positions of the source are seen
     both_caches: EncoderDecoderCache | None  # of target and source, whose keys are computed once in a generation
 

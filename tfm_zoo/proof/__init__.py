@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from .exports import verify_export
     from .matrix import Matrix, verify_matrix
     from .model_recording import record
-    from .recording import record_vectors
     from .side_by_side import compare
+    from .vector_recording import record_vectors
     from .vectors import verify_vectors
     from .verdict import Verdict
     from .verifying import verify
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NAMES = {
     **{"Verdict": "verdict", "verify": "verifying", "Matrix": "matrix", "verify_matrix": "matrix"},
     **{"record": "model_recording", "compare": "side_by_side"},
-    **{"record_vectors": "recording", "verify_vectors": "vectors", "verify_export": "exports"},
+    **{"record_vectors": "vector_recording", "verify_vectors": "vectors", "verify_export": "exports"},
 }
 __all__ = [
     "Matrix",

@@ -41,8 +41,9 @@ def write_manifest(
 
 
 def complete_manifest(folder: str | Path) -> None:
-    """Adds to the manifest of a model what was saved beside it since, such as its tokenizer: digests of all files that
-    loading may read, and what the tokenizer makes of a text. What is saved there later does not fit the manifest."""
+    """Takes into the manifest of a model what was saved beside it since, such as its tokenizer: settings, digests of
+    all other files that loading may read but code, and what the tokenizer makes of a text. `verify` then warns of files
+    of these kinds that are saved there later. (Of others, such as a card, it says nothing.)"""
     path = Path(folder, MANIFEST)
     saved = json.loads(path.read_text(encoding="utf-8"))
     try:

@@ -11,8 +11,8 @@ from ..utils.errors import in_one_line
 from .digests import PIECE, differing, digest_of_piece
 from .origin import listed
 from .proof_file import unpacked
-from .recording import described_rows
 from .stores import Store, numbered
+from .vector_recording import described_rows
 from .verdict import Verdict
 
 #: seconds for which files are read, unless all are to be

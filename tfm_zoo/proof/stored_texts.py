@@ -6,8 +6,8 @@ from typing import Any
 from ..converters.kinds import CORPUS
 from .contents import read_json
 from .digests import digest_of_text
-from .recording import DigestTexts, ReadTexts, all_texts, check_texts, counted
 from .stores import Store
+from .vector_recording import DigestTexts, ReadTexts, all_texts, check_texts, counted
 from .verdict import Verdict
 
 

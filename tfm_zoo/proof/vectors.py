@@ -21,12 +21,12 @@ from .fit import Fit, bound_of, fit_of, least_cosine
 from .origin import listed, origin_of
 from .proof_file import BESIDE_FILE, IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
 from .reading import Reading, made_otherwise, named, sentences
-from .recording import DigestTexts, ReadTexts
 from .sentence_files import MODULES
 from .store_parts import Suspect, compare_parts, find_parts
 from .stored_texts import compare_all_texts, place_of_texts, row_numbers, texts_again, texts_at
 from .stores import Store, unfinished
 from .trials import nearest
+from .vector_recording import DigestTexts, ReadTexts
 from .verdict import Verdict
 from .verifying import check_files, find, loader_of
 
