@@ -16,7 +16,6 @@ from .screen import advise, errors_in_one_line, notes, report
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from ..converters.architecture import Architecture
     from ..converters.scratch import Scratch
 
 
@@ -79,20 +78,21 @@ def convert(
         from ..proof.manifest import complete_manifest
         from ..utils.published import shortened
         from .costs import Costs
-        from .models import is_zoo, load, save
+        from .models import find_class, is_zoo, load, save
 
-        settings = fetch(source, weights=False)  # Weights are downloaded once it is known that they can be converted.
+        settings = fetch(source, weights=False)  # Weights are downloaded once architecture and class are known.
         architecture = None if is_zoo(settings) else architecture_of(read_json(settings / "config.json"), source)
         if architecture is None and (model_class or not quantize):
             mend = "`tfm-zoo export` makes it official again, and --quantize without --model-class rounds it"
             raise ConversionError(f"{source} is a model of the zoo already: {mend}.")
+        zoo_class = model_class and find_class(model_class, architecture.family)
         checkpoint_folder = fetch(source)
         if architecture is None:
             model, title, tokenizer = load(checkpoint_folder, dtype=dtype or "auto"), "zoo", None
         else:
             # Weights stay in files: they may be more than the memory there is.
             scratch = files.enter_context(scratch_in(folder.parent))
-            model = converted(checkpoint_folder, architecture, model_class, dtype, scratch)
+            model = converted(checkpoint_folder, zoo_class, dtype, scratch)
             title, tokenizer = architecture.title, architecture.tokenizer
         if quantize:
             costs = Costs.on(split, metric, model, checkpoint_folder, text_column, label_column)
@@ -120,15 +120,13 @@ def convert(
 
 
 def converted(
-    folder: Path, architecture: "Architecture", model_class: str | None, dtype: str | None, scratch: "Scratch"
+    folder: Path, zoo_class: type["PreTrainedModel"] | None, dtype: str | None, scratch: "Scratch"
 ) -> "PreTrainedModel":
-    """The zoo model of an official checkpoint of this architecture."""
+    """The zoo model of an official checkpoint."""
     from ..converters import conversion
     from ..converters.checkpoint import open_checkpoint
-    from .models import find_class
 
     checkpoint = open_checkpoint(folder, mapped=True)
-    zoo_class = None if model_class is None else find_class(model_class, architecture.family)
     bar = {"description": "Converting", "console": notes, "disable": not notes.is_terminal, "transient": True}
     return conversion.convert(checkpoint, zoo_class, partial(track, **bar), dtype=dtype, scratch=scratch)
 

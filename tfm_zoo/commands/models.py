@@ -85,7 +85,8 @@ def load_with_tokenizer(source: str, trust_remote_code: bool) -> tuple[PreTraine
 
 
 def save(model: PreTrainedModel, folder: Path, source: str) -> None:
-    """Saves a model made from `source`, whose name stays with it, and whose other files are copied afterwards."""
+    """Saves a model made from `source`, whose name stays with it. `copy_companions` then copies the source's other
+    files, over those that were saved: its `generation_config.json` counts."""
     model.name_or_path = model.config.name_or_path = source
     with notes.status("Saving"), silenced_loading(), silenced("tfm_zoo.hub.saving"):
         model.save_pretrained(folder)

@@ -93,7 +93,7 @@ def to_zoo_config(
         read = read_by_rules(architecture, official)
         check_unread(architecture, official, read)
         for rule in rules:
-            zoo = rule.to_zoo(official, zoo) | zoo  # what is overridden stays
+            zoo = rule.to_zoo(official, zoo) | zoo  # what an override or an earlier rule has set stays
     except ArithmeticError as error:  # a division by a size of 0
         raise ConversionError(f"{architecture.title} with these fields is not converted: {error}") from error
     unread = {name: value for name, value in official.items() if name not in read}

@@ -78,7 +78,8 @@ class Computed(ConfigRule):
 
 @dataclass(frozen=True)
 class Following(Computed):
-    """A field of both sides. `None` stays `None`: each side derives the value from other fields, as `read` does."""
+    """A field of both sides. Where it is `None`, the value follows from other fields, as `read` does. An official
+    `None` stays one in the zoo's configuration and, unless the value has changed there, on the way back."""
 
     def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
         return {self.zoo: official.get(self.zoo)}

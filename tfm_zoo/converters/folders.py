@@ -14,8 +14,8 @@ def copy_companions(source: Path, out: Path, tokenizer: str | None = None) -> No
     """Copies a checkpoint's tokenizer, generation and sentence-transformers files as they are.
 
     transformers may choose a tokenizer's class by the `model_type`, and knows no class for the zoo's. So
-    `tokenizer_config.json` in the copy gets the class that transformers chooses for the source; without one, the
-    one that the file names, or else `tokenizer`, the architecture's.
+    `tokenizer_config.json` in the copy of an official checkpoint, for which `tokenizer` gives the architecture's class,
+    names the class that transformers chooses for the source; without one, that of the file, or else `tokenizer`.
     """
     files = sorted({file for pattern in COMPANIONS for file in source.glob(pattern) if file.is_file()})
     for file in files:

@@ -46,7 +46,7 @@ def names_in_checkpoint(architecture: Architecture, names: Iterable[str]) -> dic
 
 
 def is_converted(architecture: Architecture, name: str) -> bool:
-    """Whether an official tensor is a weight, and not a mask or a table, which both sides make for themselves."""
+    """Whether an official tensor becomes a weight of the zoo; a mask, a table, or a number that is kept does not."""
     return not is_of_kind(NotConverted, architecture.all_tensor_rules, canonical_name(architecture, name))
 
 

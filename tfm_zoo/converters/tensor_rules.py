@@ -229,7 +229,7 @@ class Row(TensorRule):
 
 
 class NotConverted(TensorRule):
-    """An official tensor that is not a weight, such as a mask that old versions saved: neither side needs it."""
+    """An official tensor that becomes no weight of the zoo, such as a mask that old versions saved."""
 
 
 class Sinusoids(NotConverted):
