@@ -1,6 +1,7 @@
 """`tfm-zoo convert` and `export`: official checkpoints to zoo models and back."""
 
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -16,6 +17,7 @@ from .screen import advise, errors_in_one_line, notes, report
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from ..converters.checkpoint import Checkpoint
     from ..converters.scratch import Scratch
 
 
@@ -68,7 +70,7 @@ def convert(
             raise ValueError("--text_column_name and --label_column_name are columns of --split: give it, too")
         # Imported here, since it takes seconds: what is wrong with a name shows before.
         from ..converters import ConversionError
-        from ..converters.checkpoint import fetch, read_json
+        from ..converters.checkpoint import fetch, open_checkpoint, read_json
         from ..converters.choosing import architecture_of
         from ..converters.folders import copy_companions
         from ..converters.scratch import scratch_in
@@ -80,8 +82,9 @@ def convert(
         from .costs import Costs
         from .models import find_class, is_zoo, load, save
 
-        settings = fetch(source, weights=False)  # Weights are downloaded once architecture and class are known.
-        architecture = None if is_zoo(settings) else architecture_of(read_json(settings / "config.json"), source)
+        without_weights = fetch(source, weights=False)  # They are downloaded once architecture and class are known.
+        config = read_json(without_weights / "config.json")
+        architecture = None if is_zoo(without_weights) else architecture_of(config, source)
         if architecture is None and (model_class or not quantize):
             mend = "`tfm-zoo export` makes it official again, and --quantize without --model-class rounds it"
             raise ConversionError(f"{source} is a model of the zoo already: {mend}.")
@@ -90,9 +93,10 @@ def convert(
         if architecture is None:
             model, title, tokenizer = load(checkpoint_folder, dtype=dtype or "auto"), "zoo", None
         else:
-            # Weights stay in files: they may be more than the memory there is.
+            # Weights stay in files, beside the new folder: they may be more than the memory there is.
             scratch = files.enter_context(scratch_in(folder.parent))
-            model = converted(checkpoint_folder, zoo_class, dtype, scratch)
+            checkpoint = replace(open_checkpoint(checkpoint_folder, mapped=True), source=source)
+            model = converted(checkpoint, zoo_class, dtype, scratch)
             title, tokenizer = architecture.title, architecture.tokenizer
         if quantize:
             costs = Costs.on(split, metric, model, checkpoint_folder, text_column, label_column)
@@ -120,13 +124,11 @@ def convert(
 
 
 def converted(
-    folder: Path, zoo_class: type["PreTrainedModel"] | None, dtype: str | None, scratch: "Scratch"
+    checkpoint: "Checkpoint", zoo_class: type["PreTrainedModel"] | None, dtype: str | None, scratch: "Scratch"
 ) -> "PreTrainedModel":
-    """The zoo model of an official checkpoint."""
+    """The zoo model of an official checkpoint. Shows a progress bar."""
     from ..converters import conversion
-    from ..converters.checkpoint import open_checkpoint
 
-    checkpoint = open_checkpoint(folder, mapped=True)
     bar = {"description": "Converting", "console": notes, "disable": not notes.is_terminal, "transient": True}
     return conversion.convert(checkpoint, zoo_class, partial(track, **bar), dtype=dtype, scratch=scratch)
 

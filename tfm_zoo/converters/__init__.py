@@ -2,7 +2,8 @@
 
 The tables are in `architectures/`: they are data, and importing them loads neither torch nor a model. They consist of
 rules: `config_rules.py` defines those for configurations, `tensor_rules.py` those for tensors. The other files apply
-the tables. `from_state_dict` and `to_state_dict` convert models of other classes, by tensor rules that a caller gives.
+the tables, and open, name and write what is converted. `from_state_dict` and `to_state_dict` convert models of other
+classes, by tensor rules that a caller gives.
 """
 
 from typing import TYPE_CHECKING

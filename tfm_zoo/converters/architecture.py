@@ -50,7 +50,7 @@ class Architecture:
     models: tuple[str, ...] = ()  # models that have other names, for lists
     prefix: str  # the attribute in which an official class with a head holds its base model
     other_prefixes: tuple[str, ...] = ()  # what some of its classes, or old versions of them, have in place of `prefix`
-    #: for fields; one that no rule names has the default of the family's configuration, such as that of GPT-2 or BERT
+    #: for fields; one that no rule names has the default of the zoo's family, such as `TfmBertConfig`
     config: tuple[ConfigRule, ...]
     tensors: tuple[TensorRule, ...]  # for the tensors of its base model, under their names in it
     stored: tuple[TensorRule, ...] = ()  # for files whose tensors have other names or pieces

@@ -28,8 +28,9 @@ IN_TRAINING = ("dropout", "train_padding_embedding")
 class Differences(NamedTuple):
     """The fields of a zoo model that an official class cannot express."""
 
-    fields: dict[str, tuple[Any, str]]  # zoo field -> its value, and the one of the official class
-    is_whole: bool = True  # false where the table refuses a field: then the others were not compared
+    #: zoo field -> its value, and the one of the official class; of a refused field, the values that would be taken
+    fields: dict[str, tuple[Any, str]]
+    is_whole: bool = True  # false where the table refuses fields: then the others were not compared
 
     @property
     def decisive(self) -> dict[str, tuple[Any, str]]:

@@ -1,6 +1,7 @@
 """Reversible rules between the fields of an official configuration and the fields of the zoo's.
 
-The rules of a table run in the same order in both directions: a rule may read what those before it wrote.
+The rules of a table run in the same order in both directions: a rule may read what those before it wrote. If two write
+one field, the first wins on the way to the zoo, and the last on the way back.
 """
 
 from collections.abc import Callable, Iterable, Mapping

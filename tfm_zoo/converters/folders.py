@@ -15,7 +15,8 @@ def copy_companions(source: Path, out: Path, tokenizer: str | None = None) -> No
 
     transformers may choose a tokenizer's class by the `model_type`, and knows no class for the zoo's. So
     `tokenizer_config.json` in the copy of an official checkpoint, for which `tokenizer` gives the architecture's class,
-    names the class that transformers chooses for the source; without one, that of the file, or else `tokenizer`.
+    names the class that transformers chooses for the source. If it cannot load one, that of the file stays, or else it
+    is `tokenizer`.
     """
     files = sorted({file for pattern in COMPANIONS for file in source.glob(pattern) if file.is_file()})
     for file in files:

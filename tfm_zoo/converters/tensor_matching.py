@@ -71,7 +71,7 @@ def match(
     may_lack_head = is_other_head or head.is_bare
 
     steps, misshapen, unused, unexpected = [], [], [], []
-    # `fresh` are names of the zoo, the others official ones. (What no rule makes has no official name.)
+    # `fresh` are names of the zoo. The others are official ones, but for what no rule makes, which lacks one.
     fresh = [name for name in without_rule if is_of_zoo_head(name)]
     missing = [name for name in without_rule if not is_of_zoo_head(name)]
     for step in complete:

@@ -1,5 +1,5 @@
 """How zoo models are saved and pushed where `tfm_zoo` is: as transformers does. A save writes a manifest, too,
-and a push a card, if there is none.
+and a push writes a missing card.
 
 `register` in plugin/registration.py makes these functions methods of all zoo models. The code that travels with a
 checkpoint has none of them: where there is no `tfm_zoo`, and in a model that was made by a checkpoint's own code,
