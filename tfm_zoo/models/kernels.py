@@ -124,10 +124,32 @@ def eager_attention_forward(module, query, key, value, attention_mask, scaling, 
     scores = soft_capped((query * scaling) @ key.transpose(2, 3), softcap)
     if attention_mask is not None:
         scores = scores + attention_mask
-    weights = scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float)).to(query.dtype)
-    if dropout:  # (A CPU's `F.dropout` keeps a number for each weight. This keeps a byte: whether it survives.)
-        weights, _ = torch.native_dropout(weights, dropout, train=True)
-    return (weights @ value).transpose(1, 2).contiguous(), weights
+    weights = scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float)).to(value.dtype)
+    output, weights = DroppedSum.apply(weights, value, dropout) if dropout else (weights @ value, weights)
+    return output.transpose(1, 2).contiguous(), weights
+
+
+class DroppedSum(torch.autograd.Function):
+    """`dropout(weights) @ value`, and the dropped weights, which torch would keep for the backward pass. This keeps the
+    weights, as softmax does, and a byte for each."""
+
+    @staticmethod
+    def forward(ctx, weights: torch.Tensor, value: torch.Tensor, dropout: float) -> tuple[torch.Tensor, torch.Tensor]:
+        dropped, survives = torch.native_dropout(weights, dropout, train=True)
+        ctx.save_for_backward(weights, value, survives)
+        ctx.scale = 1 / (1 - dropout) if dropout < 1 else 0.0
+        ctx.set_materialize_grads(False)
+        return dropped @ value, dropped
+
+    @staticmethod
+    def backward(ctx, of_output: torch.Tensor | None, of_dropped: torch.Tensor | None) -> tuple:
+        (weights, value, survives), of_value = ctx.saved_tensors, None
+        if of_output is not None:  # (else only the dropped weights were used)
+            of_output = of_output.to(value.dtype)  # autocast may have computed the product in another
+            of_value = (weights * survives).mul_(ctx.scale).transpose(-2, -1) @ of_output
+            through_output = of_output @ value.transpose(-2, -1)
+            of_dropped = through_output if of_dropped is None else through_output + of_dropped
+        return (of_dropped * survives).mul_(ctx.scale), of_value, None
 
 
 def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype, unseen: float = -torch.inf) -> torch.Tensor:
