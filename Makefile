@@ -51,7 +51,7 @@ lint: $(BIN)/pytest  ## check the style, as CI does
 format: $(BIN)/pytest  ## correct the style
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
-benchmarks: $(BIN)/pytest  ## time the zoo against the official classes (on a quiet machine, about 40 minutes)
+benchmarks: $(BIN)/pytest  ## time the zoo against the official classes (on a quiet machine, 40 to 80 minutes)
 	$(BIN)/python -m benchmarks speed
 
 gpu: $(BIN)/pytest  ## compare with the official classes on a CUDA device, into recipes/results (in parts of at most 8 minutes), or a part: make gpu PART=backends (correctness, packing, waits, compiled, memory, speed)

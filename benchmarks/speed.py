@@ -115,7 +115,7 @@ CASES: dict[str, Case] = {
     **{name: case for model in ENCODER_DECODERS for name, case in encoder_decoder(model)},
 }
 #: what of these is also measured in memory, and the goal
-MEMORY = {"BERT, MLM step": "<= 0.45", "BERT, MLM step, no padding": "", "GPT-2, training step, full": "<= 0.6"}
+MEMORY = {"BERT, MLM step": "<= 0.45", "BERT, MLM step, no padding": "<= 0.65", "GPT-2, training step, full": "<= 0.6"}
 MEMORY |= {"Qwen3, training step, ragged": "<= 0.6", "Gemma 3, training step, ragged": "<= 0.6"}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, Union, get_args, get_origin
 
 from tfm_zoo.commands.listing import TITLES, families, head_name, title_of
-from tfm_zoo.converters.architecture import PREFIXES
+from tfm_zoo.converters.architecture import FILES_OF_FAMILIES
 from tfm_zoo.converters.refused import REFUSED
 from tfm_zoo.training.options import MAY_CHANGE, TrainingOptions
 
@@ -65,7 +65,7 @@ def architectures() -> str:
     rows = []
     for family, found in families().items():
         heads = dict.fromkeys(head_name(head) for each in found for head in each.heads if not head.is_bare)
-        card = f"[{TITLES[family]}](../model_cards/tfm_{PREFIXES[family]}.md), `{family}...`"
+        card = f"[{TITLES[family]}](../model_cards/tfm_{FILES_OF_FAMILIES[family]}.md), `{family}...`"
         rows.append([card, ", ".join(map(title_of, found)), ", ".join(heads)])
     reasons: dict[str, list[str]] = {}
     for name, reason in REFUSED.items():

@@ -1,11 +1,14 @@
 """Attention computes what eager attention does: where dropout keeps less, and in DeBERTa; what it cannot is refused."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 from transformers import DynamicCache, StaticCache
 
 from tfm_zoo import TfmBertModel, TfmDebertaModel, TfmEncoderDecoderModel, TfmGPTModel
+from tfm_zoo.models.kernels import eager_attention_forward
 from tfm_zoo.models.position_bias import TfmAlibi
 
 from ..official_models import both
@@ -124,3 +127,15 @@ def test_no_kernel_of_a_cpu_leaves_out_a_soft_cap():
     for training, length in ((True, 9), (False, 1)):
         with pytest.raises(ValueError, match=r"attn_logit_softcapping=5\.0: 'varlen' has no soft cap; choose 'eager'"):
             model.train(training)(torch.randint(0, 61, (2, length)))
+
+
+def test_dropped_attention_has_its_own_gradients():
+    """The first and the second, for the output and for the weights."""
+    states = [torch.randn(1, 2, 3, 4, dtype=torch.double, requires_grad=True) for _ in range(3)]
+
+    def attend(*states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        torch.manual_seed(0)
+        return eager_attention_forward(SimpleNamespace(num_key_value_groups=1), *states, None, 0.5, dropout=0.3)
+
+    for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
+        assert check(attend, states, check_undefined_grad=False)

@@ -94,6 +94,17 @@ def test_gradients_as_functions(name):
         torch.testing.assert_close(found, gradients_one_by_one(model, **batch))
 
 
+def test_gradients_as_functions_where_attention_drops():
+    model = tiny_model(TfmEncoderDecoderForConditionalGeneration, **NO_DROPOUT | {"attention_dropout": 0.5}).train()
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    batch = dict.fromkeys(("input_ids", "labels"), POSITIONS + 4)  # (where there is padding, they are drawn otherwise)
+    torch.manual_seed(0)
+    wanted = gradients(model, **batch)
+    torch.manual_seed(0)
+    found = grad(lambda values: functional_call(model, values, kwargs=batch).loss)(parameters)
+    torch.testing.assert_close(found, wanted)
+
+
 @pytest.mark.parametrize("name", ["BertForMaskedLM", "LlamaForCausalLM", "MarianMTModel"])
 def test_gradient_penalty(name):
     """A gradient that is differentiated again, in training mode on a ragged batch."""

@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Column, Table
 
 from ..converters import ARCHITECTURES
-from ..converters.architecture import PREFIXES, Architecture, Head
+from ..converters.architecture import FILES_OF_FAMILIES, Architecture, Head
 from ..converters.refused import REFUSED
 from .options import Debug
 from .screen import errors_in_one_line, report, results
@@ -100,7 +100,7 @@ def plain(name: str) -> str:
 
 
 def family_of(architecture: Architecture) -> str:
-    return next(start for start in PREFIXES if architecture.heads[0].zoo_name.startswith(start))
+    return next(start for start in FILES_OF_FAMILIES if architecture.heads[0].zoo_name.startswith(start))
 
 
 def head_name(head: Head) -> str:

@@ -30,13 +30,13 @@ class Head:
     @property
     def zoo(self) -> type["PreTrainedModel"]:
         """The zoo's class, imported when somebody asks for it."""
-        file = next(file for start, file in PREFIXES.items() if self.zoo_name.startswith(start))
+        file = next(file for start, file in FILES_OF_FAMILIES.items() if self.zoo_name.startswith(start))
         return getattr(import_module(f"..models.modeling_tfm_{file}", __package__), self.zoo_name)
 
 
 #: how the names of a family's classes begin -> how the name of its file ends
-PREFIXES = {"TfmBert": "bert", "TfmDeberta": "deberta", "TfmTextTower": "text_tower"}
-PREFIXES |= {"TfmGPT": "gpt", "TfmEncoderDecoder": "encoder_decoder"}
+FILES_OF_FAMILIES = {"TfmBert": "bert", "TfmDeberta": "deberta", "TfmTextTower": "text_tower"}
+FILES_OF_FAMILIES |= {"TfmGPT": "gpt", "TfmEncoderDecoder": "encoder_decoder"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

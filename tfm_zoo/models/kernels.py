@@ -125,24 +125,31 @@ def eager_attention_forward(module, query, key, value, attention_mask, scaling, 
     if attention_mask is not None:
         scores = scores + attention_mask
     weights = scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float)).to(value.dtype)
-    output, weights = DroppedSum.apply(weights, value, dropout) if dropout else (weights @ value, weights)
+    output, weights, _ = DroppedSum.apply(weights, value, dropout) if dropout else (weights @ value, weights, None)
     return output.transpose(1, 2).contiguous(), weights
 
 
 class DroppedSum(torch.autograd.Function):
-    """`dropout(weights) @ value`, and the dropped weights, which torch would keep for the backward pass. This keeps the
-    weights, as softmax does, and a byte for each."""
+    """`dropout(weights) @ value`, the dropped weights, and which survive. torch would keep the dropped weights for the
+    backward pass. This keeps the weights, as softmax does, and a byte for each: whether it survives."""
+
+    generate_vmap_rule = True  # for `torch.func`
 
     @staticmethod
-    def forward(ctx, weights: torch.Tensor, value: torch.Tensor, dropout: float) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(weights: torch.Tensor, value: torch.Tensor, dropout: float) -> tuple[torch.Tensor, ...]:
         dropped, survives = torch.native_dropout(weights, dropout, train=True)
+        return dropped @ value, dropped, survives
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple, output: tuple) -> None:
+        (weights, value, dropout), survives = inputs, output[2]
         ctx.save_for_backward(weights, value, survives)
         ctx.scale = 1 / (1 - dropout) if dropout < 1 else 0.0
+        ctx.mark_non_differentiable(survives)
         ctx.set_materialize_grads(False)
-        return dropped @ value, dropped
 
     @staticmethod
-    def backward(ctx, of_output: torch.Tensor | None, of_dropped: torch.Tensor | None) -> tuple:
+    def backward(ctx, of_output: torch.Tensor | None, of_dropped: torch.Tensor | None, _: None) -> tuple:
         (weights, value, survives), of_value = ctx.saved_tensors, None
         if of_output is not None:  # (else only the dropped weights were used)
             of_output = of_output.to(value.dtype)  # autocast may have computed the product in another
