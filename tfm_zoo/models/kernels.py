@@ -150,13 +150,14 @@ class DroppedSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, of_output: torch.Tensor | None, of_dropped: torch.Tensor | None, _: None) -> tuple:
-        (weights, value, survives), of_value = ctx.saved_tensors, None
-        if of_output is not None:  # (else only the dropped weights were used)
-            of_output = of_output.to(value.dtype)  # autocast may have computed the product in another
-            of_value = (weights * survives).mul_(ctx.scale).transpose(-2, -1) @ of_output
-            through_output = of_output @ value.transpose(-2, -1)
-            of_dropped = through_output if of_dropped is None else through_output + of_dropped
-        return (of_dropped * survives).mul_(ctx.scale), of_value, None
+        (weights, value, survives), of_weights, of_value = ctx.saved_tensors, 0, None
+        if of_output is not None:  # (in the type that autocast chose for the product)
+            of_output = of_output.to(value.dtype) * ctx.scale
+            of_weights = (of_output @ value.transpose(-2, -1)).mul_(survives)
+            of_value = (weights * survives).transpose(-2, -1) @ of_output
+        if of_dropped is not None:
+            of_weights = of_weights + of_dropped * survives * ctx.scale
+        return of_weights, of_value, None
 
 
 def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype, unseen: float = -torch.inf) -> torch.Tensor:
