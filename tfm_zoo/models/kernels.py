@@ -138,7 +138,7 @@ class DroppedSum(torch.autograd.Function):
     @staticmethod
     def forward(weights: torch.Tensor, value: torch.Tensor, dropout: float) -> tuple[torch.Tensor, ...]:
         dropped, survives = torch.native_dropout(weights, dropout, train=True)
-        return dropped @ value, dropped, survives
+        return dropped @ value, dropped.view_as(dropped), survives  # (a view: of an empty batch, it is the weights)
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
