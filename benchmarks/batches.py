@@ -14,7 +14,8 @@ SHARED = Path(__file__).parents[2] / "shared"
 MINILM = SHARED / "checkpoints/all-MiniLM-L6-v2"
 #: the logarithms of token counts, mean and deviation: of IMDB's reviews, and of Multi30k's sentences
 REVIEWS, SENTENCES = (5.45, 0.65), (2.65, 0.3)
-PIECES = 8000  # no vocabulary is smaller
+PIECES = 8000  # every vocabulary has as many
+PADDING = 1  # of translations
 drawn = partial(torch.randint, 200, PIECES)  # (the first ids are special)
 #: rows of a batch of conversations, as parts of the longest, so that half of it is padding; the last part of each is an
 #: answer
@@ -92,7 +93,7 @@ def conversations(rounds: int, length: int) -> list[dict]:
 
 def translations(rounds: int, size: int = 64) -> list[dict]:
     """Sentences, and their translations as labels."""
-    sides = (ragged(rounds, size, lengths=SENTENCES, padding=1, seed=seed) for seed in (0, 1))
+    sides = (ragged(rounds, size, lengths=SENTENCES, padding=PADDING, seed=seed) for seed in (0, 1))
     return [
         source | {"labels": target["input_ids"].masked_fill(target["attention_mask"] == 0, -100)}
         for source, target in zip(*sides, strict=True)

@@ -20,7 +20,8 @@ from .timing import compare, table
 CLASSIFY, MASK, READ = "AutoModelForSequenceClassification", "AutoModelForMaskedLM", "AutoModel"
 WRITE, TRANSLATE = "AutoModelForCausalLM", "AutoModelForSeq2SeqLM"
 #: Marian of opus-mt's vocabulary would spend most of a step on logits; padding is also what its decoder starts with
-PIECES = {"vocab_size": batches.PIECES, "eos_token_id": 0, "pad_token_id": 1, "decoder_start_token_id": 1}
+PIECES = {"vocab_size": batches.PIECES, "eos_token_id": 0, "pad_token_id": batches.PADDING}
+PIECES |= {"decoder_start_token_id": batches.PADDING}
 NINE_MILLION = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 4, "num_hidden_layers": 4}
 FEW = 3  # layers, where a wide architecture has many
 

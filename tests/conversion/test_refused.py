@@ -225,11 +225,26 @@ def test_a_hub_id_beside_a_folder_with_a_similar_name(tmp_path, online, monkeypa
     assert "did you mean 'user/model-zoo'?" in refusal("user/model-zo")
 
 
-@pytest.mark.parametrize("convert", [refusal, lambda source: run("convert", source, "zoo", code=1)])
-def test_what_is_refused_by_its_configuration_is_not_downloaded(tmp_path, online, convert):
-    for name, content in ((CONFIG, '{"model_type": "mamba"}'), (WEIGHTS, "large")):
+def command(*options: str) -> Callable[[str], str]:
+    return lambda source: run("convert", source, "zoo", *options, code=1)
+
+
+UNKNOWN = ("mamba", "user/model is of architecture 'mamba', which the zoo does not")
+OF_ANOTHER_FAMILY = ("bert", "'causal-lm' is not a class of the zoo's family tfm_bert")
+
+
+@pytest.mark.parametrize(
+    ("convert", "model_type", "message"),
+    [
+        (refusal, *UNKNOWN),
+        (command(), *UNKNOWN),
+        (command("--model-class", "causal-lm"), *OF_ANOTHER_FAMILY),
+    ],
+)
+def test_what_is_refused_by_its_configuration_is_not_downloaded(tmp_path, online, convert, model_type, message):
+    for name, content in ((CONFIG, json.dumps({"model_type": model_type})), (WEIGHTS, "large")):
         online().create_repo("user/model", exist_ok=True)
         online().upload_file(path_or_fileobj=content.encode(), path_in_repo=name, repo_id="user/model")
-    assert "user/model is of architecture 'mamba', which the zoo does not" in convert("user/model")
+    assert message in convert("user/model")
     names = {file.name for file in (tmp_path / "cache").rglob("*.*")}
     assert CONFIG in names and WEIGHTS not in names
