@@ -23,7 +23,7 @@ from datasets import Dataset, DatasetDict
 from huggingface_hub import HfApi
 from transformers import TrainingArguments, set_seed
 
-from tfm_zoo.converters.sources import MANIFEST
+from tfm_zoo.converters.source_kinds import MANIFEST
 from tfm_zoo.data import built_in_data, row_files, splits
 from tfm_zoo.data.options import option, parse_several
 from tfm_zoo.data.splits import DataOptions

@@ -14,7 +14,7 @@ from tests.hub.editing import CONFIG, edit
 from tests.official_models import BY_NAME, FALCON_RW, OFFICIAL_CLASSES, ROPE, OfficialClass, build_tiny, distinct
 from tfm_zoo.converters import from_official, to_official
 from tfm_zoo.converters.architecture import Architecture
-from tfm_zoo.converters.config_comparison import WITHOUT_EFFECT, effective_values
+from tfm_zoo.converters.config_comparison import ZOO_WITHOUT_EFFECT, effective_values
 from tfm_zoo.converters.config_conversion import COMMON, completed, to_zoo_config
 from tfm_zoo.converters.config_rules import Field
 
@@ -78,7 +78,7 @@ def changes_that_fit(table: Architecture) -> dict:
     batch, fields = ragged_batch(official_class, original, "right", [7, 4]), original.config.to_dict()
     before, changes, made_of = zoo_values(table, fields), {}, original.config.from_dict
     expected = original(**batch)[0]
-    copied = {rule.official for rule in table.config if isinstance(rule, Field) and rule.zoo not in WITHOUT_EFFECT}
+    copied = {rule.official for rule in table.config if isinstance(rule, Field) and rule.zoo not in ZOO_WITHOUT_EFFECT}
     names = (type(original.config).__dataclass_fields__.keys() & fields.keys()) - COMMON
     told: set[str] = set()
     for name in sorted(names):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tfm_zoo import TfmBertForSequenceClassification, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM
-from tfm_zoo.converters.sources import MANIFEST
+from tfm_zoo.converters.source_kinds import MANIFEST
 from tfm_zoo.hub import push
 from tfm_zoo.proof import verify
 

@@ -76,7 +76,8 @@ def test_convert_without_a_split(classifier, tmp_path):
     assert "'nothing.csv' is neither a file" in said and not (tmp_path / "x").exists()
     tiny_model(TfmEncoderDecoderModel).save_pretrained(tmp_path / "translator")
     words = ("convert", tmp_path / "translator", tmp_path / "rounded", "--quantize", "int8")
-    assert "an encoder-decoder is measured on drawn tokens. Leave" in tfm_zoo(*words, "--split", "a.csv", code=1)
+    split = classifier.parent / "named:some"
+    assert "an encoder-decoder is measured on drawn tokens. Leave" in tfm_zoo(*words, "--split", split, code=1)
     assert "`import tfm_zoo`" in (said := tfm_zoo(*words)) and "--split" not in said
 
 

@@ -15,6 +15,7 @@ from .options import Debug, Out, Overwrite
 from .screen import advise, errors_in_one_line, notes, report
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel
 
     from ..converters.checkpoint import Checkpoint
@@ -70,7 +71,8 @@ def convert(
             raise ValueError("--text_column_name and --label_column_name are columns of --split: give it, too")
         # Imported here, since it takes seconds: what is wrong with a name shows before.
         from ..converters import ConversionError
-        from ..converters.checkpoint import fetch, open_checkpoint, read_json
+        from ..converters.assembling import as_dtype
+        from ..converters.checkpoint import fetch, open_checkpoint, read_config
         from ..converters.choosing import architecture_of
         from ..converters.folders import copy_companions
         from ..converters.scratch import scratch_in
@@ -79,31 +81,34 @@ def convert(
         from ..proof.bill import bill_in, sentence_of
         from ..proof.manifest import complete_manifest
         from ..utils.published import shortened
-        from .costs import Costs
+        from .costs import Costs, Split
         from .models import find_class, is_zoo, load, save
 
-        without_weights = fetch(source, weights=False)  # They are downloaded once architecture and class are known.
-        config = read_json(without_weights / "config.json")
+        without_weights = fetch(source, weights=False)  # They are downloaded once all else is known to be right.
+        config = read_config(without_weights)
         architecture = None if is_zoo(without_weights) else architecture_of(config, source)
         if architecture is None and (model_class or not quantize):
             mend = "`tfm-zoo export` makes it official again, and --quantize without --model-class rounds it"
             raise ConversionError(f"{source} is a model of the zoo already: {mend}.")
         zoo_class = model_class and find_class(model_class, architecture.family)
+        torch_dtype = as_dtype(dtype) if dtype else None
+        measured_on = Split.read(split, text_column, label_column) if split else None
         checkpoint_folder = fetch(source)
         if architecture is None:
-            model, title, tokenizer = load(checkpoint_folder, dtype=dtype or "auto"), "zoo", None
+            model, title, tokenizer_class = load(checkpoint_folder, dtype=torch_dtype or "auto"), "zoo", None
         else:
-            # Weights stay in files, beside the new folder: they may be more than the memory there is.
+            # Weights may be more than the memory there is. Those that keep their values stay in the checkpoint's files;
+            # others go to files beside `folder`, which is not OUT yet.
             scratch = files.enter_context(scratch_in(folder.parent))
             checkpoint = replace(open_checkpoint(checkpoint_folder, mapped=True), source=source)
-            model = converted(checkpoint, zoo_class, dtype, scratch)
-            title, tokenizer = architecture.title, architecture.tokenizer
+            model = converted(checkpoint, zoo_class, torch_dtype, scratch)
+            title, tokenizer_class = architecture.title, architecture.tokenizer
         if quantize:
-            costs = Costs.on(split, metric, model, checkpoint_folder, text_column, label_column)
+            costs = Costs.on(measured_on, metric, model, checkpoint_folder)
             pack_weights(model, quantize)
             costs.add(model)
         save(model, folder, source)
-        copy_companions(checkpoint_folder, folder, tokenizer)
+        copy_companions(checkpoint_folder, folder, tokenizer_class)
         complete_manifest(folder)
         given = {"--model-class": model_class, "--dtype": dtype, "--quantize": quantize, "--split": split}
         given |= {"--text_column_name": text_column, "--label_column_name": label_column}
@@ -124,7 +129,7 @@ def convert(
 
 
 def converted(
-    checkpoint: "Checkpoint", zoo_class: type["PreTrainedModel"] | None, dtype: str | None, scratch: "Scratch"
+    checkpoint: "Checkpoint", zoo_class: type["PreTrainedModel"] | None, dtype: "torch.dtype | None", scratch: "Scratch"
 ) -> "PreTrainedModel":
     """The zoo model of an official checkpoint. Shows a progress bar."""
     from ..converters import conversion
@@ -164,7 +169,10 @@ def export(
         check_source(zoo_dir)
         from ..converters.checkpoint import fetch
         from ..converters.folders import copy_companions
+        from .models import check_is_zoo
 
+        if not onnx:  # before weights are downloaded
+            check_is_zoo(fetch(zoo_dir, weights=False), zoo_dir)
         zoo_folder = fetch(zoo_dir)
         result = write_onnx(zoo_folder, folder) if onnx else write_official(zoo_folder, folder, zoo_dir, for_engines)
         copy_companions(zoo_folder, folder)
@@ -191,7 +199,7 @@ def write_official(zoo_folder: Path, folder: Path, source: str, for_engines: boo
 
 def write_onnx(source: Path, folder: Path) -> str:
     """Writes ONNX files of a zoo model or an official one, and its configuration; returns what they are."""
-    from ..converters.checkpoint import read_json
+    from ..converters.checkpoint import read_config
     from ..inference.onnx import export_onnx
     from .models import is_zoo, load_any, save_config
 
@@ -202,5 +210,5 @@ def write_onnx(source: Path, folder: Path) -> str:
         copyfile(source / "config.json", folder / "config.json")
     with notes.status("Exporting, and comparing with the model"):
         difference = export_onnx(model, folder / "onnx")
-    name = (read_json(source / "config.json").get("architectures") or [type(model).__name__])[0]
+    name = (read_config(source).get("architectures") or [type(model).__name__])[0]
     return f"{name} as ONNX, which differs by at most {difference:.0e},"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoTokenizer, PreTrainedModel
@@ -14,8 +14,64 @@ from ..proof.contents import has_tokenizer
 from ..utils.published import shortened
 from ..utils.quiet import silenced_loading
 
+if TYPE_CHECKING:
+    from datasets import Dataset
+
 #: texts that a model is measured on at most, and those that are generated where no split is named; their tokens
 ROWS, GENERATED, LONGEST = 512, 64, 256
+
+
+@dataclass
+class Split:
+    """The `--split` that a model is measured on."""
+
+    name: str  # a file, or `NAME:SPLIT` of a data set
+    rows: "Dataset"
+    text_column: str
+    label_column: str | None  # `None`: "label", if there is one
+
+    @classmethod
+    def read(cls, name: str, text_column: str | None = None, label_column: str | None = None) -> "Split":
+        """Reads the rows.
+
+        Raises:
+            ValueError: for a split that cannot be read, and for a column that it lacks.
+        """
+        from ..data import row_files
+
+        if Path(name).is_file():
+            kind = row_files.kind_of([Path(name)], row_files.READERS, f"--split {name!r}")
+            rows = row_files.rows_of_files([Path(name)], f"--split {name!r}", False, "line" if kind == ".txt" else None)
+        else:
+            source, _, part = name.rpartition(":")
+            splits = row_files.splits_of(source or name) if source or Path(name).is_dir() else {}
+            if part not in splits or not source:
+                known = f"; its splits are {', '.join(splits)}" if splits else ""
+                raise ValueError(f"--split {name!r} is neither a file nor NAME:SPLIT of a data set{known}.")
+            rows = splits[part]
+        text_column = row_files.find_text_column(rows, text_column, "--text_column_name")
+        if label_column:
+            label_column = row_files.find_columns(rows, label_column, [], "--label_column_name")[0]
+        return cls(name, rows, text_column, label_column)
+
+    def texts_and_labels(self, model: PreTrainedModel) -> tuple[list[str], list[Any]]:
+        """The texts of some rows, evenly spaced, and their labels if the model is a classifier and they have some.
+
+        Raises:
+            ValueError: for a column of labels if the model is not a classifier, and for a label that it does not have.
+        """
+        is_classifier = type(model).__name__.endswith("ForSequenceClassification")
+        if self.label_column and not is_classifier:
+            wrong = "only a classifier has labels, and this is another model."
+            raise ValueError(f"--label_column_name {self.label_column!r}: {wrong}")
+        column, count = self.label_column or "label", min(len(self.rows), ROWS)
+        places = [place * len(self.rows) // count for place in range(count)]
+        rows = self.rows.select(places)
+        labels = rows[column][:] if is_classifier and column in rows.column_names else []
+        is_of_classes = model.config.problem_type in (None, "single_label_classification")
+        if labels and model.config.num_labels > 1 and is_of_classes:
+            labels = class_numbers(labels, places, self.name, model.config.label2id)
+        return rows[self.text_column][:], labels
 
 
 @dataclass
@@ -36,32 +92,22 @@ class Costs:
     before: torch.Tensor | None = None
 
     @classmethod
-    def on(
-        cls,
-        split: str | None,
-        metric: str,
-        model: PreTrainedModel,
-        folder: Path,
-        text_column: str | None = None,
-        label_column: str | None = None,
-    ) -> "Costs":
+    def on(cls, split: Split | None, metric: str, model: PreTrainedModel, folder: Path) -> "Costs":
         """Measures a model on the texts of a split or, without one, on generated texts.
 
         Args:
-            split: a file, or `NAME:SPLIT` of a data set; `None`: generated texts.
             metric: of a classifier.
             model: in evaluation mode.
             folder: that has its tokenizer.
-            text_column, label_column: of the split; by default "text" and, if there is one, "label".
 
         Raises:
-            ValueError: for a split that cannot be read, or without a tokenizer to read it.
+            ValueError: for a split that does not fit the model, or without a tokenizer to read it.
         """
         if kind := kind_without_texts(model, folder):
             if split:
-                raise ValueError(f"--split {split!r}: {kind} is measured on drawn tokens. Leave out --split.")
+                raise ValueError(f"--split {split.name!r}: {kind} is measured on drawn tokens. Leave out --split.")
             return cls()
-        texts, labels = rows_in(split, model, text_column, label_column) if split else (generated(), ())
+        texts, labels = split.texts_and_labels(model) if split else (generated(), ())
         if not texts:
             return cls()
         with silenced_loading():
@@ -69,7 +115,7 @@ class Costs:
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
         longest = min(positions_of(model.config) or LONGEST, LONGEST)
-        name = f"{len(texts)} rows of {shortened(split)}" if split else f"{len(texts)} generated texts"
+        name = f"{len(texts)} rows of {shortened(split.name)}" if split else f"{len(texts)} generated texts"
         costs = cls(batches_of(tokenizer, texts, longest), name, labels, metric)
         costs.before = rows_of(model, costs.batches)
         return costs
@@ -109,38 +155,6 @@ def generated() -> list[str]:
     except ModuleNotFoundError:
         return []
     return generated_documents()["validation"][:GENERATED]["text"]
-
-
-def rows_in(
-    split: str, model: PreTrainedModel, text_column: str | None, label_column: str | None
-) -> tuple[list[str], list[Any]]:
-    """Texts of a split, evenly spaced, and their labels if the model is a classifier and they have some."""
-    from ..data import row_files
-
-    if Path(split).is_file():
-        kind = row_files.kind_of([Path(split)], row_files.READERS, f"--split {split!r}")
-        rows = row_files.rows_of_files([Path(split)], f"--split {split!r}", False, "line" if kind == ".txt" else None)
-    else:
-        name, _, part = split.rpartition(":")
-        splits = row_files.splits_of(name or split) if name or Path(split).is_dir() else {}
-        if part not in splits or not name:
-            known = f"; its splits are {', '.join(splits)}" if splits else ""
-            raise ValueError(f"--split {split!r} is neither a file nor NAME:SPLIT of a data set{known}.")
-        rows = splits[part]
-    is_classifier = type(model).__name__.endswith("ForSequenceClassification")
-    if label_column and not is_classifier:
-        raise ValueError(
-            f"--label_column_name {label_column!r}: only a classifier has labels, and this is another model."
-        )
-    text_column = row_files.find_text_column(rows, text_column, "--text_column_name")
-    label_column = row_files.find_columns(rows, label_column, [], "--label_column_name")[0] if label_column else "label"
-    count = min(len(rows), ROWS)
-    places = [place * len(rows) // count for place in range(count)]
-    rows = rows.select(places)
-    labels = rows[label_column][:] if is_classifier and label_column in rows.column_names else []
-    if labels and model.config.num_labels > 1 and model.config.problem_type in (None, "single_label_classification"):
-        labels = class_numbers(labels, places, split, model.config.label2id)
-    return rows[text_column][:], labels
 
 
 def class_numbers(labels: Sequence[Any], places: Sequence[int], split: str, label2id: dict[str, int]) -> list[int]:

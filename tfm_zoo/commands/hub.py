@@ -71,7 +71,7 @@ def check_served(model: str) -> None:
     Without that, the server starts all the same, and answers each request with an error.
     """
     from ..converters.checkpoint import read_json
-    from ..converters.kinds import check_is_model
+    from ..converters.source_kinds import check_is_model
     from ..converters.sources import check_source
 
     folder, (name, _, revision) = Path(model), model.partition("@")

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..converters import ConversionError, from_official
-from ..converters.checkpoint import fetch, open_folder, read_json
+from ..converters.checkpoint import fetch, open_folder, read_config
 from ..converters.choosing import is_derived, official_for
 from ..converters.config_conversion import to_official_fields
 from ..converters.config_reading import made_of
@@ -36,18 +36,24 @@ def find_class(name: str, family: str | None = None) -> type[PreTrainedModel]:
 
 def is_zoo(folder: Path) -> bool:
     """Whether a folder holds a zoo model."""
-    return str(read_json(folder / "config.json").get("model_type")).startswith("tfm_")
+    return str(read_config(folder).get("model_type")).startswith("tfm_")
 
 
-def load(folder: Path, **options: Any) -> PreTrainedModel:
-    """A zoo model, by the class that its `config.json` names."""
-    config, tensors, _ = open_folder(folder)
+def check_is_zoo(folder: Path, source: str | Path) -> None:
+    """Refuses a folder without a zoo model; `source`: what it is called in the error."""
     if not is_zoo(folder):
-        found = f"{folder} holds a model of type {config.get('model_type')!r}"
+        config = read_config(folder)
+        found = f"{source} holds a model of type {config.get('model_type')!r}"
         if is_derived(config):
             derived = "whose class is derived from one of the zoo's: export takes the zoo's own classes alone"
             raise ConversionError(f"{found}, {derived}.")
         raise ConversionError(f"{found}, not one of the zoo: `tfm-zoo convert` first.")
+
+
+def load(folder: Path, **options: Any) -> PreTrainedModel:
+    """A zoo model, by the class that its `config.json` names."""
+    config, tensors, _ = open_folder(folder, mapped=True)  # for errors that name what is wrong
+    check_is_zoo(folder, folder)
     model_class = find_class((config.get("architectures") or ["None"])[0])
     # A check, which names a wrong field.
     made_of(lambda fields: model_class.config_class.from_dict(fields).to_dict(), config, folder / "config.json")
@@ -100,6 +106,6 @@ def save_config(model: PreTrainedModel, source: Path, file: Path) -> None:
         fields = to_official_fields(architecture, model.config, head)
         architecture.config_class(**fields, architectures=[head.official]).to_json_file(file)
     except (ConversionError, KeyError):  # (a `KeyError`: modules of torch lack a configuration)
-        fields = read_json(source / "config.json")
+        fields = read_config(source)
         fields.pop("auto_map", None)
         file.write_text(json.dumps(fields, indent=2) + "\n", "utf-8")

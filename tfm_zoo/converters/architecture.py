@@ -60,7 +60,9 @@ class Architecture:
     #: the official class of the encoder alone, where sentence-transformers reads nothing else of an encoder-decoder
     #: (T5's stands among the heads, too)
     encoder_half_class: str | None = None
-    tokenizer: str | None = None  # its class, for checkpoints that do not say
+    #: the tokenizer class of those checkpoints that name none, and for which transformers chooses none. `None`: what
+    #: checkpoints say of their tokenizer stays as it is
+    tokenizer: str | None = None
     #: where its classes are: modules of torch have settings, no configuration; of some checkpoints, nowhere
     library: Literal["transformers", "torch", "none"] = "transformers"
 
@@ -95,8 +97,8 @@ class Architecture:
     def tensor_rules(
         self, heads: Iterable[Head | None], config: "PreTrainedConfig | None" = None
     ) -> tuple[TensorRule, ...]:
-        """The rules of these heads and of the base model, under the names that a class with a head has; the last are
-        those for files with other names or pieces (`stored`).
+        """The rules of these heads and of the base model, under the names that a class with a head has. Those for files
+        with other names or pieces (`stored`) are the last. (For such a file, `tensor_matching.match` puts them first.)
 
         `config`: the zoo's. Without it, rules can be looked up but not run: see `all_tensor_rules`.
         """

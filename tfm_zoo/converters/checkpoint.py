@@ -1,4 +1,4 @@
-"""Official checkpoints, wherever they are: their configuration, and their tensors one by one."""
+"""Checkpoints, official ones and the zoo's, wherever they are: their configuration, and their tensors one by one."""
 
 import copy
 import json
@@ -86,8 +86,7 @@ def open_checkpoint(source: str | Path | nn.Module, mapped: bool = False) -> Che
 
 def open_folder(folder: Path, mapped: bool = False) -> tuple[dict[str, Any], dict[str, LazyTensor], GenerationConfig]:
     """The fields of a checkpoint's `config.json`, its tensors, and its settings for `generate`."""
-    config, file = read_json(folder / "config.json"), folder / "generation_config.json"
-    check_names(folder / "config.json", config)
+    config, file = read_config(folder), folder / "generation_config.json"
     tensors = open_weights(folder, mapped)
     check_sizes(folder / "config.json", config, [tensor.meta.shape for tensor in tensors.values()])
     if not file.is_file():  # an older checkpoint, which has these settings in `config.json`
@@ -224,6 +223,13 @@ def open_bin(file: Path, mapped: bool) -> dict[str, LazyTensor]:
     if not isinstance(values, Mapping):
         raise ConversionError(f"{file} holds a {type(values).__name__}; it should hold a dict of tensors.")
     return lazy_tensors(values, copied=False)  # they were read for this model alone
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The fields of a checkpoint's `config.json`; its architecture, classes and dtypes are names."""
+    config = read_json(folder / "config.json")
+    check_names(folder / "config.json", config)
+    return config
 
 
 def read_json(file: Path) -> dict[str, Any]:

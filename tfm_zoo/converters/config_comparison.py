@@ -17,7 +17,7 @@ from .config_rules import Field, Free
 from .errors import ConversionError
 
 #: zoo fields that change no output
-WITHOUT_EFFECT = COMMON | {
+ZOO_WITHOUT_EFFECT = COMMON | {
     *("official", "skip_padding", "use_cache"),
     *("initializer_range", "scaled_residual_init", "weight_init"),
 }
@@ -76,7 +76,7 @@ def effective_values(config: PreTrainedConfig, head: Head) -> dict[str, Any]:
     family = vars(import_module(head.zoo.__module__)).values()
     of_heads = {name for each in family for name in getattr(each, "head_fields", ())}
     of_other_heads = of_heads - set(head.zoo.head_fields)
-    read = {field.name for field in fields(config)} - WITHOUT_EFFECT - of_other_heads
+    read = {field.name for field in fields(config)} - ZOO_WITHOUT_EFFECT - of_other_heads
     # (These `rules` are those of configurations: a field of theirs may be without effect beside the others.)
     read = read.difference(*(rule.idle_among(vars(config)) for rule in config.rules))
     values = {"rope_parameters": effective_rotation(config)} | {name: getattr(config, name) for name in read}

@@ -27,7 +27,7 @@ OF_TRANSFORMERS = {
     *("rope_parameters", "rope_scaling", "rope_theta"),
 }
 #: official fields that change no output: of caches, initialisation, special tokens, and generation
-WITHOUT_EFFECT = {
+OFFICIAL_WITHOUT_EFFECT = {
     *("use_cache", "pretraining_tp", "initializer_factor", "mask_token_id", "cls_token_id", "sep_token_id"),
     *("max_length", "num_beams", "length_penalty", "early_stopping", "forced_eos_token_id"),
     *("encoder_no_repeat_ngram_size",),
@@ -99,7 +99,8 @@ def to_zoo_config(
     unread = {name: value for name, value in official.items() if name not in read}
     common = {name: official[name] for name in COMMON & official.keys()}
     common |= of_others(architecture, config_class, unread)
-    # All others stay in `official`. So does what a `Computed` has read: its `to_official` looks at it.
+    # The zoo's field `official` keeps all others, and what a `Computed` has read, whose `to_official` looks at it. It
+    # also names the table, by which `choosing.official_for` finds the way back.
     carried_over = COMMON | common.keys() | {rule.official for rule in rules if isinstance(rule, Field)}
     kept_fields = {name: value for name, value in official.items() if name not in carried_over}
     kept_fields["model_type"] = architecture.model_type
@@ -150,7 +151,7 @@ def check_unread(architecture: Architecture, official: Fields, read: set[str]) -
     default of the class beside the other fields, or the field is known to change no output."""
     if architecture.library == "torch":  # the zoo itself lists the settings of modules
         return
-    known = read | COMMON | WITHOUT_EFFECT
+    known = read | COMMON | OFFICIAL_WITHOUT_EFFECT
     default = completed(architecture, {name: official[name] for name in known & official.keys()})
     names = architecture.config_class.__dataclass_fields__.keys() & default.keys() - known
     unread = {name: default[name] for name in sorted(names) if official[name] != default[name]}
@@ -163,7 +164,7 @@ def read_by_rules(architecture: Architecture, official: Fields) -> set[str]:
     """The official fields that a rule of the architecture, or of any of its heads, reads."""
     fields, zoo = ReadFields(official), {}
     for rule in (*architecture.config, *(rule for head in architecture.heads for rule in head.config)):
-        rule.refused(fields)
+        rule.refused(fields)  # (for what it reads)
         zoo |= rule.to_zoo(fields, zoo)
     return fields.read
 

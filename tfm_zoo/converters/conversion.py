@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from .architecture import Head
 from .assembling import as_dtype, assemble, attention_of, common_dtype, official_skeleton, skeleton_of
-from .checkpoint import Checkpoint, fetch, lazy_tensors, open_checkpoint, read_json
+from .checkpoint import Checkpoint, fetch, lazy_tensors, open_checkpoint, read_config
 from .choosing import architecture_of, official_for
 from .config_conversion import KEPT, completed, to_official_fields, to_zoo_config
 from .errors import ConversionError
@@ -55,7 +55,7 @@ def from_official(
     if model_class is not None and not (is_class and model_class.forward != nn.Module.forward):
         raise ConversionError(f"model_class={model_class!r} should be a class of the zoo, as tfm_zoo.TfmBertModel is.")
     if isinstance(source, str | Path) and not Path(source).exists():  # before weights are downloaded
-        architecture_of(read_json(fetch(source, weights=False) / "config.json"), str(source))
+        architecture_of(read_config(fetch(source, weights=False)), str(source))
     return convert(open_checkpoint(source), model_class, **config_overrides)
 
 
@@ -165,10 +165,10 @@ def to_official(model: PreTrainedModel) -> nn.Module:
         elif not step.rule.optional:
             missing += absent
     if missing:
-        raise ConversionError(f"{type(model).__name__} lacks tensors that {head.official} has: {', '.join(missing)}.")
+        raise ConversionError(f"{type(model).__name__} lacks tensors that {head.official} needs: {', '.join(missing)}.")
 
-    # An official model may hold one tensor under two names (which have one name in the rules). If it does not tie them,
-    # each needs memory of its own.
+    # An official model may hold one tensor under two names that have one name in the rules, such as the bias of BERT's
+    # vocabulary. If it does not tie them, each needs memory of its own. (Tied embeddings have a rule for each name.)
     first = {full_name: name for name, full_name in reversed(canonical.items())}
     weights = {
         name: values[full_name] if name == first[full_name] else values[full_name].clone()

@@ -17,12 +17,10 @@ from huggingface_hub.errors import (
 from ..utils.pointers import refuse_pointers
 from ..utils.quiet import silenced_retrying
 from .errors import ConversionError
-from .kinds import check_is_model
+from .source_kinds import MANIFEST, check_is_model
 
 #: what is written to OUT lies in `.OUT.partial` until it is whole, and the OUT that it replaces in `old` there
 UNFINISHED, OLD = ".partial", "old"
-#: the manifest beside a model (`tfm_zoo/proof/manifest.py`)
-MANIFEST = "zoo_manifest.json"
 #: files of sentence-transformers beside a model: how a text becomes a vector
 OF_SENTENCES = ("modules.json", "sentence_*_config.json", "config_sentence_transformers.json", "[0-9]*_*/*")
 

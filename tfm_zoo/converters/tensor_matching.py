@@ -24,7 +24,7 @@ class Match(NamedTuple):
     fresh: list[str]  # parameters that the checkpoint lacks and the class initialises
     unused: list[str]  # tensors of the checkpoint that belong to other heads
     tensors: dict[str, LazyTensor]  # the checkpoint's, by their canonical names, which the steps have
-    names_in_model: dict[str, str]  # as `names_by_rule` gives them
+    names_in_model: dict[str, str]  # of the zoo: its name in the rules -> its name in this model
 
 
 def split_steps(
@@ -64,16 +64,15 @@ def match(
         rules = (*(rule.of(skeleton.config) for rule in architecture.stored_body), *rules)
     in_rules = {name: name_in_rule for name_in_rule, name in names_in_model.items()}
     tied = {in_rules[name]: in_rules[source] for name, source in skeleton.all_tied_weights_keys.items()}
-    all_steps, without_rule = plan(rules, names_in_model, to="zoo")
+    all_steps, without_rule = plan(rules, names_in_model.keys(), to="zoo")
     complete, lacking, _ = split_steps(all_steps, tensors, tied)
     is_other_head = head.zoo_name != type(skeleton).__name__
     # Official base models are often saved without a pooler; any other head of a checkpoint has to be whole.
     may_lack_head = is_other_head or head.is_bare
 
     steps, misshapen, unused, unexpected = [], [], [], []
-    # `fresh` are names of the zoo. The others are official ones, but for what no rule makes, which lacks one.
-    fresh = [name for name in without_rule if is_of_zoo_head(name)]
-    missing = [name for name in without_rule if not is_of_zoo_head(name)]
+    fresh = [name for name in without_rule if is_of_zoo_head(name)]  # the zoo's names in the rules, as in `step.writes`
+    missing = [name for name in without_rule if not is_of_zoo_head(name)]  # (the official names follow)
     for step in complete:
         misfits = misfits_of(step, tensors, [parameters[names_in_model[name]] for name in step.writes])
         if not misfits:
@@ -87,11 +86,11 @@ def match(
             fresh += step.writes
         else:
             missing += [name for name in step.reads if name not in tensors]
-    needed = {name for step in all_steps for name in step.reads} | declined_by(skeleton, architecture, tensors)
+    expected = {name for step in all_steps for name in step.reads} | declined_by(skeleton, architecture, tensors)
     every = (*rules, *architecture.all_tensor_rules)  # of this configuration (ESM's table), then of all heads
     for name in tensors:
-        if name not in needed and not is_of_kind(NotConverted, every, name):
-            (unused if is_of_a_head(architecture, name) else unexpected).append(name)
+        if name not in expected and not is_of_kind(NotConverted, every, name):
+            (unused if is_of_a_head(architecture, name) else unexpected).append(names[name])
     complaints = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
     complaints["tied, but different"] = unlike_twins(architecture, checkpoint, names, complete, tied)
     given = ", ".join(f"{name}={value!r}" for name, value in overrides.items())
@@ -100,8 +99,8 @@ def match(
         hint += " For other labels, convert it as it is, save it, and load that with these and "
         hint += "ignore_mismatched_sizes=True, which makes a new head."
     check_fit(checkpoint.title, skeleton, complaints, hint if given else "")
-    fresh = [names_in_model[name] for name in fresh if name not in tied]
-    return Match(steps, fresh, unused, tensors, names_in_model)
+    fresh_in_model = [names_in_model[name] for name in fresh if name not in tied]
+    return Match(steps, fresh_in_model, unused, tensors, names_in_model)
 
 
 def names_by_rule(model: PreTrainedModel) -> dict[str, str]:
@@ -156,7 +155,8 @@ def declined_by(skeleton: PreTrainedModel, architecture: Architecture, names: It
     if not patterns:
         return set()
     declined = re.compile("|".join(patterns))
-    steps, _ = plan(architecture.all_tensor_rules, names, to="official")  # (these read names of the zoo)
+    # (The patterns are about names of the zoo: those that steps to the official side would read.)
+    steps, _ = plan(architecture.all_tensor_rules, names, to="official")
     return {name for step in steps if step.reads and all(map(declined.search, step.reads)) for name in step.writes}
 
 

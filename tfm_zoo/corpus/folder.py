@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..proof.contents import read_json
-from ..proof.digests import DigestedFile
 from ..proof.proof_file import IN_FOLDER
+from ..proof.vector_digests import DigestedFile
 from ..utils.locking import atomic_file, hold, write_json
 from .reader import CorpusReader
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ..proof.digests import DigestedFile, Rows
 from ..proof.encoder import Encoder
 from ..proof.fit import fit_of, least_cosine
 from ..proof.proof_file import canary_rows, place_of, read_proof, write_proof
 from ..proof.reading import Reading
 from ..proof.stores import Store
+from ..proof.vector_digests import DigestedFile, Rows
 from ..proof.vector_recording import about_canaries, described_part, described_proof
 from .folder import ResultsFolder
 from .reader import CorpusReader

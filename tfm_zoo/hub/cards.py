@@ -43,22 +43,22 @@ def write_card(folder: str | Path, template: str | Path, data: ModelCardData, so
 
 
 def write_conversion_card(
-    folder: str | Path, model: PreTrainedModel, source: str, title: str, out: str, options: Sequence[str]
+    folder: str | Path, model: PreTrainedModel, checkpoint: str, title: str, out: str, options: Sequence[str]
 ) -> bool:
     """Writes the card of a model that `tfm-zoo convert` made, as [`write_card`] does.
 
     Args:
-        source: the checkpoint, a folder or a Hub id; `title`: the name of its architecture, or "zoo".
-        out: what `folder` will be called; `options`: those of the command.
+        checkpoint: what was converted, a folder or a Hub id; `title`: the name of its architecture, or "zoo".
+        out: what `folder` will be called, from which the card loads the model; `options`: those of the command.
     """
-    is_local = Path(source).exists()
-    name = Path(source).resolve().name if is_local else source.split("/")[-1]
-    base_model = None if is_local else source
+    is_local = Path(checkpoint).exists()
+    name = Path(checkpoint).resolve().name if is_local else checkpoint.split("/")[-1]
+    base_model = None if is_local else checkpoint
     command = shlex.join(["tfm-zoo", "convert", base_model or name, out, *options])
     command += f"  # {name}: a local folder" if is_local else ""
-    data = metadata_of(model, license=licence_of(source), base_model=base_model, model_name=name)
+    data = metadata_of(model, license=licence_of(checkpoint), base_model=base_model, model_name=name)
     values = {"name": name, "title": title, "command": command, "has_tokenizer": has_tokenizer(Path(folder))}
-    values["is_exact"] = {"--dtype", "--model-class"}.isdisjoint(options)
+    values["is_exact"] = "--dtype" not in options
     table = ARCHITECTURES.get((model.config.official or {}).get("model_type"))
     values |= {"has_no_class": table is not None and table.library == "none"} | facts_of_zoo_model(model)
     if model.base_model is model and (Path(folder) / MODULES).is_file():

@@ -4,7 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from .. import models
-from ..converters.sources import MANIFEST
+from ..converters.source_kinds import MANIFEST
 from ..proof.contents import INDEX, SETTINGS, SINGLE_FILE, read_json
 
 #: files that say which model a folder holds: without them, what a killed deletion leaves passes for none

@@ -15,7 +15,8 @@ from huggingface_hub.utils import validate_repo_id
 
 from .. import __version__
 from ..converters.config_reading import check_names
-from ..converters.sources import MANIFEST, check_inside, no_folder
+from ..converters.source_kinds import MANIFEST
+from ..converters.sources import check_inside, no_folder
 from ..families.auto_classes import FAMILIES
 from ..proof.bill import check_drop
 from ..proof.comparisons import compare_code, compare_named_code, compare_weights

@@ -11,7 +11,7 @@ from typing import Any
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard, get_session
 from transformers.activations import ACT2CLS
 
-from ..converters.sources import MANIFEST
+from ..converters.source_kinds import MANIFEST
 from ..proof.contents import CARD
 from .model_card import source_of
 

@@ -48,10 +48,11 @@ class KeptTokens(NamedTuple):
 
     @classmethod
     def find(cls, needed: torch.Tensor, read=None, documents=None, shows_all: bool = False) -> "KeptTokens | None":
-        """Decides which tokens of a batch are computed. It waits for the device: once, or with documents twice.
+        """The tokens that suffice, as far as a batch tells. (An entrance may compute all: it asks the stack, too, by
+        `computes_only`.) It waits for the device: once, or with documents twice.
 
-        `None`: all tokens are computed. That is so if all are needed (without documents), if one is read that is not
-        needed, if a row needs no token (official classes define an output for it), and in a graph.
+        `None`: all tokens have to be computed. That is so if all are needed (without documents), if one is read that is
+        not needed, if a row needs no token (official classes define an output for it), and in a graph.
 
         Args:
             needed: `(batch, length)`, true (or 1) at the tokens that have to be computed.

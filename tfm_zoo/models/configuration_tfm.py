@@ -238,7 +238,7 @@ class TfmConfig(PreTrainedConfig):
     eos_token_id: int | list[int] | None = None
     # (For an Auto class with two classes, transformers would iterate over `None`.)
     architectures: list[str] | None = Follows(lambda config: [])
-    official: dict | None = None  # of a converted model: its table's `model_type`, and fields that no field here has
+    official: dict | None = None  # of a converted model: the name of its table, and fields that the way back needs
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)  # makes a dataclass of it

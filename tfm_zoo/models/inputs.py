@@ -199,7 +199,8 @@ def numbered(stack, position_ids: torch.LongTensor) -> torch.LongTensor | None:
     begins, steps = position_ids == 0, position_ids.diff(dim=1, prepend=position_ids[:, :1])
     if stack.is_causal:
         begins = begins | (steps <= 0)
-    else:  # A row that counts up may begin with any number: 5 6 7 0 1 -> 1 1 1 2 2. Others are one document: 3 2 1 0.
+    else:
+        # If a row only counts up and begins anew at 0, a document may begin it with any number: 5 6 7 0 1 -> 1 1 1 2 2.
         counts_up = (begins | (steps == 1) | (position_ids < 0))[:, 1:].all(dim=1, keepdim=True)
         begins = torch.cat((begins[:, :1] | counts_up, begins[:, 1:]), dim=1)
     documents = (begins & (position_ids >= 0)).cumsum(dim=1)

@@ -65,13 +65,12 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
 
 
 def cpu_kernel(module: nn.Module, query: torch.Tensor, dropout: float) -> Callable:
-    """What a CPU runs for `"sdpa"`: the zoo's functions, or, in what is compiled or exported, that of transformers."""
-    is_compiled = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    if dropout:
-        return sdpa_attention_forward if is_compiled else dropped_attention_forward
-    # (For a single query, that of transformers would repeat the keys of grouped heads.)
-    is_grouped_step = module.num_key_value_groups > 1 and query.shape[2] <= 1
-    return sdpa_attention_forward if is_compiled and not is_grouped_step else cpu_attention_forward
+    """What a CPU runs for `"sdpa"`: one of the zoo's functions. What is compiled or exported takes the one of
+    transformers, except where that would repeat keys: for a single query with grouped heads."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        is_grouped_step = module.num_key_value_groups > 1 and query.shape[2] <= 1 and not dropout
+        return cpu_attention_forward if is_grouped_step else sdpa_attention_forward
+    return dropped_attention_forward if dropout else cpu_attention_forward
 
 
 def takes_bounds(stack, states: torch.Tensor) -> bool:

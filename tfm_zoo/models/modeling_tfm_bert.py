@@ -263,7 +263,7 @@ class TfmBertForMaskedLM(TfmBertHead):
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states, with_logits = outputs.last_hidden_state, makes_logits(self, labels, return_logits)
         if with_logits and self.config.skip_padding and is_pad_mask(mask) and not has_hooks(self.head, self.lm_head):
-            to_project = KeptTokens.find(mask, read)  # again, since the encoder has restored padding
+            to_project = KeptTokens.find(mask, read)  # (even if the encoder computed padding)
         if to_project is not None:
             states, labels = to_project.keep(states), labels if labels is None else to_project.keep(labels)
         loss, logits = vocabulary_outputs(self, states, labels, with_logits, num_items)

@@ -168,7 +168,8 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
             check_labels(labels, shape)  # (values are checked behind the shift)
             targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if targets is None else targets
             check_labels(targets, shape, self.config.vocab_size, VOCABULARY, name=name)
-            # A label's own position is read, too: to save a token a row is not worth a copy of the batch.
+            # The position of a label itself counts as read. Else only the last token of a full row would be left out,
+            # and for that the whole batch would be copied.
             read = labelled(targets) if labels is None else labelled(targets) | labelled(labels)
         with_logits = makes_logits(self, targets, return_logits)
         read = states_to_read(read, with_logits)

@@ -1,6 +1,6 @@
 """Whether models, their vectors and their exports still compute what they did, and what rounding has cost.
 
-`converters/kinds.py` tells apart what `tfm-zoo verify` takes. Nothing here needs a class of the zoo.
+`converters/source_kinds.py` tells apart what `tfm-zoo verify` takes. Nothing here needs a class of the zoo.
 """
 
 from typing import TYPE_CHECKING

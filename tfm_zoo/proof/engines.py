@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..converters.kinds import DECODER, ENCODER, file_of_export, is_ctranslate2
+from ..converters.source_kinds import DECODER, ENCODER, file_of_export, is_ctranslate2
 from ..utils.errors import in_one_line
 
 Tensors = dict[str, torch.Tensor]

@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from .. import __version__
-from ..converters.sources import MANIFEST
+from ..converters.source_kinds import MANIFEST
 from ..utils.locking import atomic_file
 from ..utils.quiet import silenced_trying
 from .bill import bill_in

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..utils.errors import in_one_line
-from .digests import PIECE, differing, digest_of_piece
 from .origin import listed
 from .proof_file import unpacked
 from .stores import Store, numbered
+from .vector_digests import PIECE, differing, digest_of_piece
 from .vector_recording import described_rows
 from .verdict import Verdict
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..converters.kinds import CORPUS
+from ..converters.source_kinds import CORPUS
 from .contents import read_json
-from .digests import digest_of_text
 from .stores import Store
+from .vector_digests import digest_of_text
 from .vector_recording import DigestTexts, ReadTexts, all_texts, check_texts, counted
 from .verdict import Verdict
 

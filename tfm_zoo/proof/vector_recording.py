@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .digests import Pieces, Rows, digest_of_text, digest_of_tokens
 from .encoder import Encoder
 from .encoder_manifest import manifest_of
 from .fit import INT4, NEAR, ROUNDED, Fit, bound_of, fit_of
@@ -18,6 +17,7 @@ from .proof_file import CANARIES, canary_rows, packed, place_of, read_proof, wri
 from .reading import Reading, made_otherwise, named
 from .stores import Store, unfinished
 from .trials import nearest
+from .vector_digests import Pieces, Rows, digest_of_text, digest_of_tokens
 
 #: rows that are looked through for texts and vectors in another order, and texts whose vectors are looked for
 MOST, TRIED = 100_000, 12

@@ -10,10 +10,9 @@ import numpy as np
 import torch
 import transformers
 
-from ..converters.kinds import ARRAYS, CORPUS
+from ..converters.source_kinds import ARRAYS, CORPUS
 from . import comparisons
 from .contents import read_json, settings_in
-from .digests import digest_of_tokens
 from .encoder import Encoder
 from .encoder_manifest import compare_model, first_part
 from .fingerprints import places
@@ -26,6 +25,7 @@ from .store_parts import Suspect, compare_parts, find_parts
 from .stored_texts import compare_all_texts, place_of_texts, row_numbers, texts_again, texts_at
 from .stores import Store, unfinished
 from .trials import nearest
+from .vector_digests import digest_of_tokens
 from .vector_recording import DigestTexts, ReadTexts
 from .verdict import Verdict
 from .verifying import check_files, find, loader_of

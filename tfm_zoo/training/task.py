@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.converters.limits import check_room
-from tfm_zoo.converters.sources import MANIFEST
+from tfm_zoo.converters.source_kinds import MANIFEST
 from tfm_zoo.data.splits import Data, final_split
 from tfm_zoo.metrics import MetricError, Metrics, check_kinds, load_metrics
 from tfm_zoo.models.losses import IGNORED

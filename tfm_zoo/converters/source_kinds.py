@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 Kind = Literal["model", "vectors", "export"]
+#: the manifest beside a model (`tfm_zoo/proof/manifest.py`)
+MANIFEST = "zoo_manifest.json"
 #: what vectors are proven by, in a folder and beside a file; what `predict.py` writes; files that hold vectors
 PROOF, BESIDE, CORPUS, ARRAYS = "_proof.json", ".proof.json", "_corpus.json", (".parquet", ".npy")
 FAISS = (".faiss", ".index")  # an index: what to do with it is said where vectors are read
@@ -34,7 +36,7 @@ def kind_of(source: str | Path, against: str | None = None) -> Kind:
         return "vectors" if path.suffix in ARRAYS else "model"
     if (path / PROOF).is_file() or (path / CORPUS).is_file() or any(path.glob(f"*{BESIDE}")):
         return "vectors"
-    if has_weights(path) or (path / "zoo_manifest.json").is_file():
+    if has_weights(path) or (path / MANIFEST).is_file():
         return "model"
     if any(path.glob("*.parquet")):
         return "vectors"
