@@ -10,6 +10,7 @@ import pytest
 from filelock import FileLock
 from rich.console import Console
 from tokenizers import Tokenizer, models, normalizers
+from torch import nn
 from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
@@ -169,6 +170,7 @@ def test_head_and_dtype(name, head, wanted, places):
         ("convert {source} {out} --dtype int3", "dtype='int3'"),
         ("convert no-such-model {out}", "neither a folder nor a model on the Hub"),
         ("export {source} {out}", "not one of the zoo"),
+        ("export {of_torch} {out}", "goes back to nn.TransformerEncoder, which no checkpoint holds"),
         ("convert {broken} {out}", "tokenizer_config.json is not valid JSON"),  # found after weights have been written
         ("convert {source} {full}", "--overwrite"),
         ("convert {source} {full} --overwrite --head Nonsense", "'Nonsense' is not a class"),
@@ -176,7 +178,9 @@ def test_head_and_dtype(name, head, wanted, places):
     ],
 )
 def test_an_error_is_one_line_and_leaves_all_as_it_was(tmp_path, arguments, message):
-    places = {name: tmp_path / name for name in ("official", "broken", "full", "file")}
+    places = {name: tmp_path / name for name in ("official", "broken", "full", "file", "of_torch")}
+    layer = nn.TransformerEncoderLayer(8, 2, batch_first=True)
+    tfm_zoo.from_official(nn.TransformerEncoder(layer, 1)).save_pretrained(places["of_torch"])
     broken = {TOKENIZER: "{", "vocab.txt": "a"}
     for name, files in (("official", WORDS), ("broken", broken), ("full", {"mine": "mine"})):
         save("BertModel", places[name], files)

@@ -225,8 +225,8 @@ def test_a_hub_id_beside_a_folder_with_a_similar_name(tmp_path, online, monkeypa
     assert "did you mean 'user/model-zoo'?" in refusal("user/model-zo")
 
 
-def command(*options: str) -> Callable[[str], str]:
-    return lambda source: run("convert", source, "zoo", *options, code=1)
+def command(*options: str, name: str = "convert") -> Callable[[str], str]:
+    return lambda source: run(name, source, "zoo", *options, code=1)
 
 
 UNKNOWN = ("mamba", "user/model is of architecture 'mamba', which the zoo does not")
@@ -239,6 +239,9 @@ OF_ANOTHER_FAMILY = ("bert", "'causal-lm' is not a class of the zoo's family tfm
         (refusal, *UNKNOWN),
         (command(), *UNKNOWN),
         (command("--model-class", "causal-lm"), *OF_ANOTHER_FAMILY),
+        (command("--dtype", "int3"), "bert", "dtype='int3' should be one of torch.float64"),
+        (command("--quantize", "int8", "--split", "no.csv"), "bert", "--split 'no.csv' is neither a file"),
+        (command(name="export"), "bert", "user/model holds a model of type 'bert', not one of the zoo"),
     ],
 )
 def test_what_is_refused_by_its_configuration_is_not_downloaded(tmp_path, online, convert, model_type, message):

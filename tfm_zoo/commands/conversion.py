@@ -84,7 +84,7 @@ def convert(
         from .costs import Costs, Split
         from .models import find_class, is_zoo, load, save
 
-        without_weights = fetch(source, weights=False)  # They are downloaded once all else is known to be right.
+        without_weights = fetch(source, weights=False)  # They are downloaded after a look at what options ask for.
         config = read_config(without_weights)
         architecture = None if is_zoo(without_weights) else architecture_of(config, source)
         if architecture is None and (model_class or not quantize):
@@ -95,14 +95,14 @@ def convert(
         measured_on = Split.read(split, text_column, label_column) if split else None
         checkpoint_folder = fetch(source)
         if architecture is None:
-            model, title, tokenizer_class = load(checkpoint_folder, dtype=torch_dtype or "auto"), "zoo", None
+            model, table, tokenizer_class = load(checkpoint_folder, dtype=torch_dtype or "auto"), "zoo", None
         else:
-            # Weights may be more than the memory there is. Those that keep their values stay in the checkpoint's files;
-            # others go to files beside `folder`, which is not OUT yet.
+            # Weights may be more than the memory there is. Those that get another name alone stay in the checkpoint's
+            # files. Others go to files beside `folder`, which is not OUT yet.
             scratch = files.enter_context(scratch_in(folder.parent))
             checkpoint = replace(open_checkpoint(checkpoint_folder, mapped=True), source=source)
             model = converted(checkpoint, zoo_class, torch_dtype, scratch)
-            title, tokenizer_class = architecture.title, architecture.tokenizer
+            table, tokenizer_class = architecture.title, architecture.tokenizer
         if quantize:
             costs = Costs.on(measured_on, metric, model, checkpoint_folder)
             pack_weights(model, quantize)
@@ -114,8 +114,8 @@ def convert(
         given |= {"--text_column_name": text_column, "--label_column_name": label_column}
         given["--metric"] = metric if split and metric != "accuracy" else None
         options = [word for name, value in given.items() if value for word in (name, shortened(value))]
-        write_conversion_card(folder, model, source, title, shortened(str(out)), options)
-        name = type(model).__name__ if title == "zoo" else f"{title} as {type(model).__name__}"
+        write_conversion_card(folder, model, source, table, shortened(str(out)), options)
+        name = type(model).__name__ if table == "zoo" else f"{table} as {type(model).__name__}"
         result = f"{name}{f', rounded to {quantize},' if quantize else ''} in {out}"
         bill = sentence_of(bill_in(model.config))
         del model  # Some systems do not delete scratch files while it maps them.
@@ -183,12 +183,17 @@ def export(
 
 def write_official(zoo_folder: Path, folder: Path, source: str, for_engines: bool) -> str:
     """Writes the official checkpoint; returns what it is."""
-    from ..converters import to_official
+    from transformers import PreTrainedModel
+
+    from ..converters import ConversionError, to_official
     from ..converters.engine_fields import add_engine_fields, misread_by_ctranslate2
     from .models import load, save
 
     with notes.status("Converting"):
         official = to_official(load(zoo_folder))
+    if not isinstance(official, PreTrainedModel):
+        found = f"{source} goes back to nn.{type(official).__name__}"
+        raise ConversionError(f"{found}, which no checkpoint holds: use tfm_zoo.to_official(model).")
     if for_engines:
         add_engine_fields(official.config)
         if misread := misread_by_ctranslate2(official):

@@ -92,20 +92,20 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
     if not with_head:
         titles = ", ".join(architecture.title for architecture in candidates)
         raise ConversionError(f"{type(model).__name__} has no counterpart among the classes of {titles}.")
-    fits, errors = [], []
+    compared, errors = [], []
     for architecture, head in with_head:
         try:
-            fits.append((architecture, head, differences(architecture, model.config, head)))
+            compared.append((architecture, head, differences(architecture, model.config, head)))
         except ConversionError as error:
             errors.append(error)
-    if not fits:
+    if not compared:
         raise errors[0]
-    fits.sort(key=lambda fit: distance(fit[2]))
-    architecture, head, nearest = fits[0]
+    compared.sort(key=lambda each: distance(each[2]))
+    architecture, head, nearest = compared[0]
     if not nearest.decisive:
         return architecture, head, nearest.fields
     near: dict[str, dict[str, tuple]] = {}  # classes, and what each lacks: one that lacks more than another is left out
-    for _, head, found in fits:
+    for _, head, found in compared:
         if not any(found.decisive.keys() >= less.keys() for less in near.values()):
             near[head.official] = found.decisive
     values = {

@@ -124,8 +124,8 @@ def convert(
         model.to(next(original.parameters()).device)
     if model.can_generate():
         model.generation_config = checkpoint.generation_config
-    # The configuration names the source, whose tokenizer goes with the model. The model itself lies nowhere yet: what
-    # asks it for its place (PEFT) would take the official model for it.
+    # The configuration names the source, whose tokenizer goes with the model. The model itself lies nowhere until it is
+    # saved: what asks it for its place (PEFT) would take the official model for it.
     model.name_or_path, model.config.name_or_path = "", checkpoint.source or getattr(original, "name_or_path", "")
     if matched.fresh:
         logger.warning(new_weights(checkpoint.title, matched.fresh))

@@ -154,7 +154,7 @@ class Batch(NamedTuple):
 
     tokens: Tokens  # of shape `(1, tokens)` where only some are kept
     layouts: dict[str, Layout]  # who attends to whom, for each type of layer
-    kept: KeptTokens | None = None  # the tokens that are computed. `None`: all
+    kept: KeptTokens | None = None  # the tokens that are computed, end to end. `None`: all, as they were given
     cache: Cache | None = None  # keys and values of earlier positions (of a target, without those of its source)
     returns_cache: bool = False  # whether the cache is in the outputs
     attention_mask: object = None  # the caller's (encoder: `None` if it hides nothing), for ALiBi, DeBERTa, [`Source`]

@@ -15,8 +15,6 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from ..converters.source_kinds import MANIFEST
-
 SINGLE_FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 SETTINGS = ("config.json", "generation_config.json")
 CARD = "README.md"
@@ -40,7 +38,7 @@ UNREAD_FORMATS = ("*.h5", "*.msgpack", "*.ot", "*.onnx", "*.onnx_data", "*.gguf"
 #: what loading reads nothing of: prose and pictures, what runs leave behind
 UNREAD = (
     *("*.md", "LICENSE*", "*.png", "*.jpg", "*.svg", "*.pdf", "*.html"),
-    *(MANIFEST, "trainer_state.json", "training_args.bin", "training_run.json", "*_results.json"),
+    *("zoo_manifest.json", "trainer_state.json", "training_args.bin", "training_run.json", "*_results.json"),
     *("events.out.*", "optimizer.*", "scheduler.*", "rng_state*", "scaler.pt", "*predictions*"),
     *UNREAD_FORMATS,
 )
