@@ -23,7 +23,6 @@ from datasets import Dataset, DatasetDict
 from huggingface_hub import HfApi
 from transformers import TrainingArguments, set_seed
 
-from tfm_zoo.converters.source_kinds import MANIFEST
 from tfm_zoo.data import built_in_data, row_files, splits
 from tfm_zoo.data.options import option, parse_several
 from tfm_zoo.data.splits import DataOptions
@@ -36,6 +35,7 @@ from tfm_zoo.training.options import OF_NEW
 from tfm_zoo.training.run import keep_few_kernels
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 from tfm_zoo.training.trainer import keep_identity
+from tfm_zoo.utils.folder_kinds import MANIFEST
 from tfm_zoo.utils.published import command_line
 from tfm_zoo.utils.quiet import silence_downloads, silence_interrupt, silence_progress_bars, silence_tokenizers
 

@@ -8,7 +8,7 @@ from torch import nn
 from transformers import DynamicCache, StaticCache
 
 from tfm_zoo import TfmBertModel, TfmDebertaModel, TfmEncoderDecoderModel, TfmGPTModel
-from tfm_zoo.models.kernels import eager_attention_forward
+from tfm_zoo.models.kernels import dropped_attention_forward
 from tfm_zoo.models.position_bias import TfmAlibi
 
 from ..official_models import both
@@ -130,12 +130,25 @@ def test_no_kernel_of_a_cpu_leaves_out_a_soft_cap():
 
 
 def test_dropped_attention_has_its_own_gradients():
-    """The first and the second, for the output and for the weights."""
+    """The first and the second."""
     states = [torch.randn(1, 2, 3, 4, dtype=torch.double, requires_grad=True) for _ in range(3)]
+    module = SimpleNamespace(num_key_value_groups=1, is_causal=True)
 
-    def attend(*states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def attend(*states: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(0)
-        return eager_attention_forward(SimpleNamespace(num_key_value_groups=1), *states, None, 0.5, dropout=0.3)
+        return dropped_attention_forward(module, *states, None, 0.5, dropout=0.3)[0]
 
     for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
-        assert check(attend, states, check_undefined_grad=False)
+        assert check(attend, states)
+
+
+def test_weights_that_are_shown_have_gradients_in_training():
+    """They are those that the output is made of, with dropout, too."""
+    for model_class in (TfmGPTModel, TfmBertModel):
+        model = tiny_model(model_class, attention_dropout=0.3)
+        model.set_attn_implementation("eager")
+        outputs = model.train()(torch.randint(0, 61, (2, 9)), output_attentions=True)
+        for weights in outputs.attentions:
+            weights.retain_grad()
+        outputs[0].sum().backward()
+        assert all(weights.grad is not None for weights in outputs.attentions)

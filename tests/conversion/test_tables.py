@@ -17,9 +17,9 @@ from tfm_zoo.converters.config_comparison import effective_values
 from tfm_zoo.converters.config_conversion import completed, to_zoo_config
 from tfm_zoo.converters.config_rules import Field
 from tfm_zoo.converters.errors import ConversionError
-from tfm_zoo.converters.limits import positions_of
 from tfm_zoo.converters.official_names import is_converted
 from tfm_zoo.converters.refused import QK_POST_NORM, REFUSED
+from tfm_zoo.converters.token_positions import positions_of
 
 OFFICIAL = {name: table for name, table in ARCHITECTURES.items() if table.library == "transformers"}
 #: official names that are not aliases of a field: they stand for several, for a part of one, or for a head's

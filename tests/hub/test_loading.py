@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tfm_zoo import TfmBertForSequenceClassification, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM
-from tfm_zoo.converters.source_kinds import MANIFEST
 from tfm_zoo.hub import push
 from tfm_zoo.proof import verify
+from tfm_zoo.utils.folder_kinds import MANIFEST
 
 from ..forks import with_transformers
 from ..precision import assert_alike

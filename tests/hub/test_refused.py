@@ -12,10 +12,10 @@ import pytest
 from tfm_zoo import TfmBertForSequenceClassification
 from tfm_zoo.commands.models import load
 from tfm_zoo.converters.checkpoint import fetch
-from tfm_zoo.converters.source_kinds import MANIFEST as FILE
 from tfm_zoo.hub import push, pushing
 from tfm_zoo.proof import record, verify, verifying
 from tfm_zoo.proof.manifest import complete_manifest, write
+from tfm_zoo.utils.folder_kinds import MANIFEST as FILE
 
 from ..command import tfm_zoo
 from ..tiny import tiny_model

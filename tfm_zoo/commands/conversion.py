@@ -95,14 +95,14 @@ def convert(
         measured_on = Split.read(split, text_column, label_column) if split else None
         checkpoint_folder = fetch(source)
         if architecture is None:
-            model, table, tokenizer_class = load(checkpoint_folder, dtype=torch_dtype or "auto"), "zoo", None
+            model, title, tokenizer_class = load(checkpoint_folder, dtype=torch_dtype or "auto"), "zoo", None
         else:
             # Weights may be more than the memory there is. Those that get another name alone stay in the checkpoint's
             # files. Others go to files beside `folder`, which is not OUT yet.
             scratch = files.enter_context(scratch_in(folder.parent))
             checkpoint = replace(open_checkpoint(checkpoint_folder, mapped=True), source=source)
             model = converted(checkpoint, zoo_class, torch_dtype, scratch)
-            table, tokenizer_class = architecture.title, architecture.tokenizer
+            title, tokenizer_class = architecture.title, architecture.tokenizer
         if quantize:
             costs = Costs.on(measured_on, metric, model, checkpoint_folder)
             pack_weights(model, quantize)
@@ -114,8 +114,8 @@ def convert(
         given |= {"--text_column_name": text_column, "--label_column_name": label_column}
         given["--metric"] = metric if split and metric != "accuracy" else None
         options = [word for name, value in given.items() if value for word in (name, shortened(value))]
-        write_conversion_card(folder, model, source, table, shortened(str(out)), options)
-        name = type(model).__name__ if table == "zoo" else f"{table} as {type(model).__name__}"
+        write_conversion_card(folder, model, source, title, shortened(str(out)), options)
+        name = type(model).__name__ if title == "zoo" else f"{title} as {type(model).__name__}"
         result = f"{name}{f', rounded to {quantize},' if quantize else ''} in {out}"
         bill = sentence_of(bill_in(model.config))
         del model  # Some systems do not delete scratch files while it maps them.

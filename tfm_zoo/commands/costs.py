@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import AutoTokenizer, PreTrainedModel
 
-from ..converters.limits import positions_of
+from ..converters.token_positions import positions_of
 from ..proof.bill import batches_of, bill_of, rows_of
 from ..proof.contents import has_tokenizer
 from ..utils.published import shortened

@@ -71,8 +71,8 @@ def check_served(model: str) -> None:
     Without that, the server starts all the same, and answers each request with an error.
     """
     from ..converters.checkpoint import read_json
-    from ..converters.source_kinds import check_is_model
     from ..converters.sources import check_source
+    from ..utils.folder_kinds import check_is_model
 
     folder, (name, _, revision) = Path(model), model.partition("@")
     if not folder.is_dir():

@@ -91,8 +91,8 @@ def load_with_tokenizer(source: str, trust_remote_code: bool) -> tuple[PreTraine
 
 
 def save(model: PreTrainedModel, folder: Path, source: str) -> None:
-    """Saves a model made from `source`, whose name stays with it; one of the zoo with a manifest (hub/saving.py).
-    `copy_companions` then copies the source's other files over those that were saved, such as
+    """Saves a model under the name of its source, which `config.json` then has; one of the zoo with a manifest
+    (hub/saving.py). `copy_companions` then copies the source's other files over those that were saved, such as
     `generation_config.json`."""
     model.name_or_path = model.config.name_or_path = source
     with notes.status("Saving"), silenced_loading(), silenced("tfm_zoo.hub.saving"):

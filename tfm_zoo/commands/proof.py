@@ -86,7 +86,7 @@ def verify(
     {"source", "ok", "matrix": {...}}, with such a result for each release, the release that was "installed" and the
     "seconds" that it took.
     """
-    from ..converters.source_kinds import kind_of
+    from ..utils.folder_kinds import kind_of
 
     given = {"revision": revision, "token": token, "trust_remote_code": trust_remote_code, "manifest": manifest}
     given |= {"against": against, "run_changed": run_changed, "model": model, "rows": rows, "texts": texts or []}
@@ -280,8 +280,8 @@ def record(
     once whether MODEL writes these vectors, and how (it tries pooling, length 1, prompt and truncation). The proof is
     written to _proof.json in a folder, to FILE.proof.json beside a file, or to --output.
     """
-    from ..converters.source_kinds import MANIFEST
     from ..converters.sources import check_folder
+    from ..utils.folder_kinds import MANIFEST
 
     with errors_in_one_line(debug), TemporaryDirectory() as place:
         check_folder(model, token)

@@ -63,7 +63,8 @@ def open_checkpoint(source: str | Path | nn.Module, mapped: bool = False) -> Che
     """Opens a Hub id, a local folder or a model in memory, without reading tensors. (A `.bin` that is not mapped
     is read whole.)
 
-    `mapped`: whether tensors that are read stay in their files, which must then not change.
+    `mapped`: whether tensors that are read stay in their files, which must then not change. (A `.bin` from before torch
+    1.6 cannot be mapped.)
 
     Raises:
         ConversionError: if there is no checkpoint, or one that cannot be read.

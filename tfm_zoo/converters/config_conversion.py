@@ -99,8 +99,8 @@ def to_zoo_config(
     unread = {name: value for name, value in official.items() if name not in read}
     common = {name: official[name] for name in COMMON & official.keys()}
     common |= of_others(architecture, config_class, unread)
-    # The zoo's field `official` keeps all others, and what a `Computed` has read, whose `to_official` looks at it. It
-    # also names the table, by which `choosing.official_for` finds the way back.
+    # The zoo's field `official` keeps what is neither common nor carried over by a `Field`. (A `Computed` looks at what
+    # it has read, on the way back.) It also names the table, by which `choosing.official_for` finds the way back.
     carried_over = COMMON | common.keys() | {rule.official for rule in rules if isinstance(rule, Field)}
     kept_fields = {name: value for name, value in official.items() if name not in carried_over}
     kept_fields["model_type"] = architecture.model_type

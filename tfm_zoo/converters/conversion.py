@@ -151,32 +151,34 @@ def to_official(model: PreTrainedModel) -> nn.Module:
     for name, (value, other) in differences.items():
         logger.warning(f"{head.official} has no {name}={value}: it computes the same, but trains with {other}.")
     skeleton = official_skeleton(architecture, head, to_official_fields(architecture, model.config, head))
-    names = [name for name in skeleton.state_dict() if is_converted(architecture, name)]
-    canonical = {name: canonical_name(architecture, name) for name in names}  # -> its name in the rules
-
+    # What steps read are names of the zoo in the rules; what they write are official names in the rules.
     state = lazy_tensors(model.state_dict())
-    tensors = {full_name: state[name] for full_name, name in names_by_rule(model).items()}  # by names in the rules, too
+    zoo_tensors = {name_in_rule: state[name] for name_in_rule, name in names_by_rule(model).items()}
+    names = [name for name in skeleton.state_dict() if is_converted(architecture, name)]
+    canonical = {name: canonical_name(architecture, name) for name in names}  # official name -> that in the rules
+
     steps, missing = plan(architecture.tensor_rules([head], model.config), canonical.values(), to="official")
     values = {}
     for step in steps:
-        absent = [name for name in step.reads if name not in tensors]
-        if not absent:
-            values.update(zip(step.writes, step.run([tensors[name].read() for name in step.reads]), strict=True))
+        is_whole = all(name in zoo_tensors for name in step.reads)
+        if is_whole:
+            values.update(zip(step.writes, step.run([zoo_tensors[name].read() for name in step.reads]), strict=True))
         elif not step.rule.optional:
-            missing += absent
+            missing += step.writes
     if missing:
-        raise ConversionError(f"{type(model).__name__} lacks tensors that {head.official} needs: {', '.join(missing)}.")
+        raise ConversionError(f"{type(model).__name__} lacks what {head.official} needs for {', '.join(missing)}.")
 
     # An official model may hold one tensor under two names that have one name in the rules, such as the bias of BERT's
     # vocabulary. If it does not tie them, each needs memory of its own. (Tied embeddings have a rule for each name.)
-    first = {full_name: name for name, full_name in reversed(canonical.items())}
+    first = {name_in_rule: name for name, name_in_rule in reversed(canonical.items())}
     weights = {
-        name: values[full_name] if name == first[full_name] else values[full_name].clone()
-        for name, full_name in canonical.items()
-        if full_name in values
+        name: values[name_in_rule] if name == first[name_in_rule] else values[name_in_rule].clone()
+        for name, name_in_rule in canonical.items()
+        if name_in_rule in values
     }
-    for full_name, numbers in (model.config.official or {}).get(KEPT, {}).items():
-        name = full_name if full_name in skeleton.state_dict() else full_name.removeprefix(f"{architecture.prefix}.")
+    for name_in_rule, numbers in (model.config.official or {}).get(KEPT, {}).items():
+        is_full = name_in_rule in skeleton.state_dict()
+        name = name_in_rule if is_full else name_in_rule.removeprefix(f"{architecture.prefix}.")
         weights[name] = torch.tensor(numbers, dtype=model.dtype)
     official = assemble(skeleton, weights, model.dtype, attention_of(model))
     if isinstance(official, PreTrainedModel):

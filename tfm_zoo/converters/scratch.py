@@ -19,7 +19,7 @@ class Scratch:
 
     def keep(self, tensors: Tensors, unless_in: Tensors, dtype: torch.dtype) -> Tensors:
         """The same tensors in this type, mapped from files. Those that are among `unless_in`, which a
-        checkpoint has mapped, stay as they are."""
+        checkpoint that is mapped has given, stay as they are."""
         stay = {id(tensor) for tensor in unless_in if tensor.dtype == dtype}
         return [tensor if id(tensor) in stay else self.mapped(tensor.to(dtype)) for tensor in tensors]
 

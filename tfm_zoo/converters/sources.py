@@ -14,10 +14,10 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from ..utils.folder_kinds import MANIFEST, check_is_model
 from ..utils.pointers import refuse_pointers
 from ..utils.quiet import silenced_retrying
 from .errors import ConversionError
-from .source_kinds import MANIFEST, check_is_model
 
 #: what is written to OUT lies in `.OUT.partial` until it is whole, and the OUT that it replaces in `old` there
 UNFINISHED, OLD = ".partial", "old"

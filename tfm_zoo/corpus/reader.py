@@ -15,8 +15,8 @@ import torch
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..converters import ConversionError, from_official
-from ..converters.limits import check_room, positions_of
 from ..converters.sources import check_folder
+from ..converters.token_positions import check_room, positions_of
 from ..inference.packing import pack_weights
 from ..inference.packing.linear import is_packed
 from ..inference.packing.packing import fastest

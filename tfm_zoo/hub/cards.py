@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from huggingface_hub import ModelCard, ModelCardData
 from jinja2 import Template
 from transformers import PreTrainedModel
@@ -59,8 +60,8 @@ def write_conversion_card(
     data = metadata_of(model, license=licence_of(checkpoint), base_model=base_model, model_name=name)
     values = {"name": name, "title": title, "command": command, "has_tokenizer": has_tokenizer(Path(folder))}
     values["is_exact"] = "--dtype" not in options
-    table = ARCHITECTURES.get((model.config.official or {}).get("model_type"))
-    values |= {"has_no_class": table is not None and table.library == "none"} | facts_of_zoo_model(model)
+    origin = ARCHITECTURES.get((model.config.official or {}).get("model_type"))
+    values |= {"has_no_class": origin is not None and origin.library == "none"} | facts_of_zoo_model(model)
     if model.base_model is model and (Path(folder) / MODULES).is_file():
         data.library_name, data.pipeline_tag = "sentence-transformers", "sentence-similarity"
         data.tags += ["sentence-transformers", "sentence-similarity", "feature-extraction"]
@@ -94,9 +95,14 @@ def with_source(card: str, source: str) -> str:
         return card
     for form in (MARK.format, json.dumps, verify_command):
         card = card.replace(form(old), form(source))
-    for form in ("\n# {}\n", "\nmodel-index:\n- name: {}\n"):
-        card = card.replace(form.format(Path(old).name), form.format(Path(source).name))
+    for form in ("\n# {}\n".format, name_in_index):
+        card = card.replace(form(Path(old).name), form(Path(source).name))
     return card
+
+
+def name_in_index(name: str) -> str:
+    """The lines of a card's metadata that name the model beside its results; YAML quotes `2024`, which is a number."""
+    return f"\nmodel-index:\n- {yaml.safe_dump({'name': name})}"
 
 
 def licence_of(model_name_or_path: str) -> str | None:

@@ -4,8 +4,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from .. import models
-from ..converters.source_kinds import MANIFEST
 from ..proof.contents import INDEX, SETTINGS, SINGLE_FILE, read_json
+from ..utils.folder_kinds import MANIFEST
 
 #: files that say which model a folder holds: without them, what a killed deletion leaves passes for none
 DESCRIBING = (MANIFEST, "trainer_state.json")

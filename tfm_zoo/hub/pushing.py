@@ -15,7 +15,6 @@ from huggingface_hub.utils import validate_repo_id
 
 from .. import __version__
 from ..converters.config_reading import check_names
-from ..converters.source_kinds import MANIFEST
 from ..converters.sources import check_inside, no_folder
 from ..families.auto_classes import FAMILIES
 from ..proof.bill import check_drop
@@ -26,6 +25,7 @@ from ..proof.origin import listed
 from ..proof.verdict import Verdict
 from ..proof.verifying import read_manifest
 from ..utils.errors import in_one_line
+from ..utils.folder_kinds import MANIFEST
 from ..utils.quiet import silenced_retrying
 from .cards import with_source
 from .model_card import card_of_model, is_outdated

@@ -11,8 +11,8 @@ from typing import Any
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard, get_session
 from transformers.activations import ACT2CLS
 
-from ..converters.source_kinds import MANIFEST
 from ..proof.contents import CARD
+from ..utils.folder_kinds import MANIFEST
 from .model_card import source_of
 
 #: files that not every save writes; left from an earlier push, they would load in place of the new weights

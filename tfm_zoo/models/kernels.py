@@ -120,16 +120,21 @@ def varlen_attention_forward(module, query, key, value, attention_mask: None, sc
 def eager_attention_forward(module, query, key, value, attention_mask, scaling, dropout=0.0, softcap=None, **kwargs):
     """Scaled dot-product attention written out (Vaswani et al. 2017, equation 1); returns its weights."""
     key, value = repeat_heads(module, key, value)
+    weights = attention_weights(query, key, attention_mask, scaling, softcap).to(value.dtype)
+    weights = F.dropout(weights, dropout) if dropout else weights
+    return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def attention_weights(query, key, attention_mask, scaling: float, softcap: float | None = None) -> torch.Tensor:
+    """How much each query attends to each key, `(batch, heads, queries, keys)`, in float32 or more."""
     scores = soft_capped((query * scaling) @ key.transpose(2, 3), softcap)
     if attention_mask is not None:
         scores = scores + attention_mask
-    weights = scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float)).to(value.dtype)
-    output, weights, _ = DroppedSum.apply(weights, value, dropout) if dropout else (weights @ value, weights, None)
-    return output.transpose(1, 2).contiguous(), weights
+    return scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float))
 
 
 class DroppedSum(torch.autograd.Function):
-    """`dropout(weights) @ value`, the dropped weights, and which survive. torch would keep the dropped weights for the
+    """`dropout(weights) @ value`, and which weights survive. torch would keep the dropped weights, too, for the
     backward pass. This keeps the weights, as softmax does, and a byte for each: whether it survives."""
 
     generate_vmap_rule = True  # for `torch.func`
@@ -137,26 +142,21 @@ class DroppedSum(torch.autograd.Function):
     @staticmethod
     def forward(weights: torch.Tensor, value: torch.Tensor, dropout: float) -> tuple[torch.Tensor, ...]:
         dropped, survives = torch.native_dropout(weights, dropout, train=True)
-        return dropped @ value, dropped.view_as(dropped), survives  # (a view: of an empty batch, it is the weights)
+        return dropped @ value, survives
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
-        (weights, value, dropout), survives = inputs, output[2]
+        (weights, value, dropout), (_, survives) = inputs, output
         ctx.save_for_backward(weights, value, survives)
         ctx.scale = 1 / (1 - dropout) if dropout < 1 else 0.0
         ctx.mark_non_differentiable(survives)
-        ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx, of_output: torch.Tensor | None, of_dropped: torch.Tensor | None, _: None) -> tuple:
-        (weights, value, survives), of_weights, of_value = ctx.saved_tensors, 0, None
-        if of_output is not None:  # (in the type that autocast chose for the product)
-            of_output = of_output.to(value.dtype) * ctx.scale
-            of_weights = (of_output @ value.transpose(-2, -1)).mul_(survives)
-            of_value = (weights * survives).transpose(-2, -1) @ of_output
-        if of_dropped is not None:
-            of_weights = of_weights + of_dropped * survives * ctx.scale
-        return of_weights, of_value, None
+    def backward(ctx, of_output: torch.Tensor, _: None) -> tuple:
+        weights, value, survives = ctx.saved_tensors
+        of_output = of_output.to(value.dtype) * ctx.scale  # (from the type that autocast chose for the product)
+        of_weights = (of_output @ value.transpose(-2, -1)).mul_(survives)
+        return of_weights, (weights * survives).transpose(-2, -1) @ of_output, None
 
 
 def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype, unseen: float = -torch.inf) -> torch.Tensor:
@@ -191,8 +191,10 @@ def dropped_attention_forward(module, query, key, value, attention_mask, scaling
         attention_mask = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).tril()
     if attention_mask is not None and attention_mask.dtype == torch.bool:
         attention_mask = added_to_scores(attention_mask, query.dtype, torch.finfo(query.dtype).min)
-    output, _ = eager_attention_forward(module, query, key, value, attention_mask, scaling, dropout)
-    return output, None
+    key, value = repeat_heads(module, key, value)
+    weights = attention_weights(query, key, attention_mask, scaling).to(value.dtype)
+    output, _ = DroppedSum.apply(weights, value, dropout)
+    return output.transpose(1, 2).contiguous(), None
 
 
 def attend_apart(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):

@@ -9,7 +9,7 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedModel
 from transformers.pipelines.base import ChunkPipeline
 
-from ..converters.limits import positions_of
+from ..converters.token_positions import positions_of
 from ..data.windows import Windows
 from .base import PadsAtRight, without_none
 from .spans import likeliest_spans

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, Pipeline, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..converters.limits import positions_of
+from ..converters.token_positions import positions_of
 from .base import PadsAtRight, without_none
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """Whether models, their vectors and their exports still compute what they did, and what rounding has cost.
 
-`converters/source_kinds.py` tells apart what `tfm-zoo verify` takes. Nothing here needs a class of the zoo.
+`utils/folder_kinds.py` tells the three apart. All of it works on models of any class, official ones and the zoo's.
 """
 
 from typing import TYPE_CHECKING

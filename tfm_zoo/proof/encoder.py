@@ -12,7 +12,7 @@ import transformers
 from safetensors import SafetensorError
 from torch.nn.functional import normalize
 
-from ..converters.source_kinds import check_is_model
+from ..utils.folder_kinds import check_is_model
 from ..utils.quiet import silenced_loading, silenced_tokenizing
 from .contents import has_tokenizer
 from .fingerprints import temporarily, text_through

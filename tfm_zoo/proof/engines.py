@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..converters.source_kinds import DECODER, ENCODER, file_of_export, is_ctranslate2
 from ..utils.errors import in_one_line
+from ..utils.folder_kinds import DECODER, ENCODER, file_of_export, is_ctranslate2
 
 Tensors = dict[str, torch.Tensor]
 #: operators of ONNX that compute with rounded weights

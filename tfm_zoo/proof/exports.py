@@ -9,8 +9,8 @@ import transformers
 from torch.nn.functional import cosine_similarity
 
 from ..converters.errors import ConversionError
-from ..converters.source_kinds import MANIFEST, check_is_model, file_of_export
 from ..utils.errors import in_one_line
+from ..utils.folder_kinds import MANIFEST, check_is_model, file_of_export
 from ..utils.quiet import silenced_loading, silenced_trying
 from . import comparisons
 from .beside import compare_beside

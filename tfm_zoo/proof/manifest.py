@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from .. import __version__
-from ..converters.source_kinds import MANIFEST
+from ..utils.folder_kinds import MANIFEST
 from ..utils.locking import atomic_file
 from ..utils.quiet import silenced_trying
 from .bill import bill_in
@@ -109,7 +109,7 @@ def fingerprint(
 
 
 def write(manifest: dict[str, Any], path: Path) -> None:
-    """Writes a manifest, with each list of numbers on a line."""
+    """Writes a manifest, or a proof of vectors, with each list of numbers on a line."""
     text = json.dumps(manifest, indent=1, default=str)
     text = re.sub(r"\[\n\s+[^\[\]{}\"]*\]", lambda numbers: " ".join(numbers[0].split()), text)
     with atomic_file(path) as file:

@@ -8,8 +8,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import unquote
 
-from ..converters.source_kinds import MANIFEST
 from ..converters.sources import OF_SENTENCES
+from ..utils.folder_kinds import MANIFEST
 from ..utils.tokenizer_files import OF_TOKENIZERS
 from .contents import CARD, GENERATE, SETTINGS, code_in, files_but, weight_names_in
 

@@ -7,8 +7,8 @@ import transformers
 from huggingface_hub import HfApi
 
 from ..converters.config_reading import check_sizes
-from ..converters.source_kinds import MANIFEST, check_is_model
 from ..converters.sources import check_source
+from ..utils.folder_kinds import MANIFEST, check_is_model
 from .contents import ADAPTER, is_same, read_json, tensors_in
 from .manifest import described, files_beside, fingerprint, tokenized, write
 from .origin import listed, origin_of

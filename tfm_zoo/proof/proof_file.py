@@ -32,8 +32,8 @@ PROOF = {
     "parts": {...: {"bytes": 0, "rows": 0, "pieces": [], "vectors": ""}},
     "canaries": {"rows": [], "texts": [], "tokens": [], "vectors": "", "dtype": "", "size": 0},
 }
-#: that of the model's manifest: its fingerprint is of longer inputs
-MANIFEST = {name: form for name, form in FORM.items() if name in (*FIELDS, "files", "loading", "tokenizer")}
+#: that of the model in it, which is part of a manifest: its fingerprint is of longer inputs
+MODEL = {name: form for name, form in FORM.items() if name in (*FIELDS, "files", "loading", "tokenizer")}
 
 
 def place_of(store: str | Path) -> Path:
@@ -62,7 +62,7 @@ def read_proof(path: Path) -> dict[str, Any]:
     proof = read_json(path)
     if "fingerprint" in proof:
         raise ValueError(f"{path} is the manifest of a model, not the proof of vectors.")
-    if wrong := [*misfits(proof, PROOF), *(f"model.{name}" for name in misfits(proof.get("model", {}), MANIFEST))]:
+    if wrong := [*misfits(proof, PROOF), *(f"model.{name}" for name in misfits(proof.get("model", {}), MODEL))]:
         raise ValueError(f"{path} is not a proof of vectors, or has the format of another version: look at {wrong[0]}.")
     return proof
 

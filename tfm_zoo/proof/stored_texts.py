@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..converters.source_kinds import CORPUS
+from ..utils.folder_kinds import CORPUS
 from .contents import read_json
 from .stores import Store
 from .vector_digests import digest_of_text

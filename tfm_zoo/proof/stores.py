@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..converters.source_kinds import ARRAYS, CORPUS, FAISS
+from ..utils.folder_kinds import ARRAYS, CORPUS, FAISS
 from .contents import read_json
 
 #: rows that are read at once

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import transformers
 
-from ..converters.source_kinds import ARRAYS, CORPUS
+from ..utils.folder_kinds import ARRAYS, CORPUS
 from . import comparisons
 from .contents import read_json, settings_in
 from .encoder import Encoder

@@ -21,9 +21,9 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from safetensors import SafetensorError, safe_open
 
-from tfm_zoo.converters.source_kinds import MANIFEST
 from tfm_zoo.data.splits import DataOptions
 from tfm_zoo.training.options import MAY_CHANGE, OF_ADAPTERS, TrainingOptions
+from tfm_zoo.utils.folder_kinds import MANIFEST
 from tfm_zoo.utils.locking import write_json
 from tfm_zoo.utils.quiet import silenced_checkpoint
 

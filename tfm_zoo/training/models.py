@@ -14,8 +14,8 @@ from transformers.models.auto.auto_factory import _get_model_class
 
 import tfm_zoo
 from tfm_zoo.converters.choosing import table_for
-from tfm_zoo.converters.limits import positions_of
 from tfm_zoo.converters.sources import check_folder, download
+from tfm_zoo.converters.token_positions import positions_of
 from tfm_zoo.inference.packing.configuration import METHOD
 from tfm_zoo.training.checkpoints import find_checkpoint
 from tfm_zoo.training.options import TrainingOptions

@@ -16,8 +16,7 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
 
-from tfm_zoo.converters.limits import check_room
-from tfm_zoo.converters.source_kinds import MANIFEST
+from tfm_zoo.converters.token_positions import check_room
 from tfm_zoo.data.splits import Data, final_split
 from tfm_zoo.metrics import MetricError, Metrics, check_kinds, load_metrics
 from tfm_zoo.models.losses import IGNORED
@@ -27,6 +26,7 @@ from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.options import TrainingOptions, cap_lengths, is_zoo
 from tfm_zoo.training.run import Run
+from tfm_zoo.utils.folder_kinds import MANIFEST
 from tfm_zoo.utils.quiet import shown_bars
 
 Batch = dict[str, Tensor]  # what a model reads, and its labels

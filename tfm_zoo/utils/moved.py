@@ -13,7 +13,7 @@ MOVED = {
     **{name: f"utils.{name}" for name in ("importing", "locking", "pointers", "quiet", "schedules")},
     **{name: f"data.{name}" for name in ("built_in_data", "byte_ranges", "row_files", "windows")},
     **{name: f"inference.{name}" for name in ("onnx", "packing")},
-    **{"limits": "converters.limits", "named_configs": "families.named_configs"},
+    **{"limits": "converters.token_positions", "named_configs": "families.named_configs"},
     **{"plugin.families": "families.auto_classes", "hub.recording": "proof.model_recording"},
     **{f"hub.{name}": f"proof.{name}" for name in ("check", "comparisons", "contents", "diagnosis", "fingerprints")},
     **{f"hub.{name}": f"proof.{name}" for name in ("manifest", "matrix", "origin", "side_by_side", "states")},

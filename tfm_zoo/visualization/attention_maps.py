@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..converters.limits import positions_of
+from ..converters.token_positions import positions_of
 from ..models.modeling_tfm_encoder_decoder import TfmEncoderDecoderForConditionalGeneration
 from .attention import AttentionMap, listed
 from .figures import title_of_source

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from ..converters.limits import first_position
+from ..converters.token_positions import first_position
 from ..models.configuration_tfm import TfmConfig
 from ..models.positions import TfmRotaryEmbedding, TfmSinusoidalPositions
 from .attention_maps import title_of

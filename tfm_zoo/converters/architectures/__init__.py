@@ -51,8 +51,8 @@ from .t5 import MT5, T5, UMT5
 from .text_towers import CLIP_TEXT, SIGLIP2_TEXT, SIGLIP_TEXT
 from .torch_nn import TORCH_DECODER, TORCH_ENCODER, TORCH_TRANSFORMER
 
-#: the tables by `model_type`, or a variant's name. A zoo model that never was official is exported to the
-#: nearest of them, or to the first of those that are equally near.
+#: the tables by `model_type`, or a variant's name. `official_for` looks for the nearest to a zoo model that never was
+#: official; of those that are equally near, it takes the first.
 ARCHITECTURES: dict[str, Architecture] = {
     architecture.model_type: architecture
     for architecture in (

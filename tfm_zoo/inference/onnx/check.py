@@ -7,7 +7,7 @@ import onnxruntime
 import torch
 
 from ...converters import ConversionError
-from ...converters.limits import positions_of
+from ...converters.token_positions import positions_of
 from .inputs import random_inputs
 from .parts import Tensors, WholeModel
 

@@ -1,4 +1,4 @@
-"""Which of the three `tfm-zoo verify` is given: a model, vectors, or an export of a model. It imports no library."""
+"""What a folder or a file holds: a model, vectors, or an export of a model. This file imports no library."""
 
 import json
 from contextlib import suppress
@@ -23,8 +23,8 @@ FORMATS = range(1, 64)
 
 
 def kind_of(source: str | Path, against: str | None = None) -> Kind:
-    """What a name stands for. A folder of weights that also holds exports is a model, unless it is to be compared with
-    another (`against`)."""
+    """What `tfm-zoo verify` is given. Whatever is to be compared with a model (`against`) counts as its export, such as
+    a checkpoint of another class."""
     path = Path(source)
     if against is not None:
         return "export"
