@@ -232,6 +232,13 @@ def test_two_at_a_time(tmp_path):
         make(tmp_path / "a-b", "in a temporary folder of another name")
 
 
+def test_what_a_killed_process_left_is_cleared_first(tmp_path):
+    """It may be as large as a model."""
+    write(".out.partial/scratch/0", "left")(tmp_path)
+    with new_folder(tmp_path / "out") as folder:
+        assert names(folder.parent) == {"lock"}
+
+
 def test_killed_while_it_replaces(tmp_path, monkeypatch):
     """What is on the disk before and after each renaming is what a kill would leave there."""
     place, rename, states = tmp_path / "place", Path.rename, []

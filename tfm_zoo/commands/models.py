@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -50,8 +49,8 @@ def check_is_zoo(folder: Path, source: str | Path) -> None:
         raise ConversionError(f"{found}, not one of the zoo: `tfm-zoo convert` first.")
 
 
-def load(folder: Path, **options: Any) -> PreTrainedModel:
-    """A zoo model, by the class that its `config.json` names."""
+def load(folder: Path, dtype: torch.dtype | str = "auto") -> PreTrainedModel:
+    """A zoo model, by the class that its `config.json` names; `"auto"`: in the type of its weights."""
     config, tensors, _ = open_folder(folder, mapped=True)  # for errors that name what is wrong
     check_is_zoo(folder, folder)
     model_class = find_class((config.get("architectures") or ["None"])[0])
@@ -59,7 +58,7 @@ def load(folder: Path, **options: Any) -> PreTrainedModel:
     made_of(lambda fields: model_class.config_class.from_dict(fields).to_dict(), config, folder / "config.json")
     try:
         with silenced_loading():
-            return model_class.from_pretrained(folder, **options)
+            return model_class.from_pretrained(folder, dtype=dtype)
     except RuntimeError as error:  # which does not say what does not fit
         with torch.device("meta"):
             wanted = model_class(model_class.config_class.from_dict(config)).state_dict()

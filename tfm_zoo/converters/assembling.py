@@ -36,7 +36,8 @@ def official_skeleton(architecture: Architecture, head: Head, fields: Fields) ->
 def assemble(
     skeleton: nn.Module, weights: dict[str, torch.Tensor], dtype: torch.dtype, attention: str | None
 ) -> nn.Module:
-    """A model like `skeleton` that holds these tensors themselves; its class initialises those that are missing.
+    """A model like `skeleton` that holds these tensors, themselves if they are of this type, and else cast to it. Its
+    class initialises those that are missing.
 
     A model of transformers is filled by `from_pretrained` itself: ties, buffers that no checkpoint holds and evaluation
     mode come out as they do for any model.

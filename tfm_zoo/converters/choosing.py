@@ -77,7 +77,7 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
         raise ConversionError(f"This {type(model).__name__} is not a model of the zoo: there is nothing to convert.")
     if getattr(model, "hf_quantizer", None) is not None:
         raise ConversionError(f"This {type(model).__name__} is quantised: export the model that it was made from.")
-    # A key of `ARCHITECTURES`. (That of a later release is not known here: all tables are tried then.)
+    # A key of `ARCHITECTURES`. (For one that only a later release of the zoo has, all tables are tried.)
     origin = (getattr(model.config, "official", None) or {}).get("model_type")
     # A module of torch has no embeddings: only a model that came from one is exported to it.
     tables = [table for table in ARCHITECTURES.values() if table.library == "transformers" and is_installed(table)]

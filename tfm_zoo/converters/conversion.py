@@ -75,7 +75,7 @@ def convert(
     dtype = None if dtype is None else as_dtype(dtype)
     architecture = architecture_of(checkpoint.config, checkpoint.title)
     head = checkpoint_head(architecture, checkpoint.config.get("architectures"), checkpoint.tensors)
-    # Of an encoder-decoder that sentence-transformers saved, it reads the encoder alone, unless that is a classifier.
+    # sentence-transformers reads the encoder alone of an encoder-decoder that it has saved, unless its head classifies.
     is_classifier = head.zoo_name.endswith("ForSequenceClassification")
     if checkpoint.of_sentences and architecture.encoder_half_class and not is_classifier:
         model_class = model_class or architecture.encoder_half.zoo

@@ -30,7 +30,8 @@ def new_folder(out: Path, overwrite: bool = False) -> Iterator[Path]:
     lock = hold(out, workplace / "lock")
     try:
         put_back(old, out)
-        shutil.rmtree(new, ignore_errors=True)
+        for left in filter(Path.is_dir, workplace.iterdir()):
+            shutil.rmtree(left, ignore_errors=True)
         check_replaceable(out, overwrite)
         new.mkdir()
         yield new

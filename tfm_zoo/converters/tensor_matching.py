@@ -140,8 +140,8 @@ def unlike_twins(
 ) -> list[str]:
     """Pairs of names for one tensor, in a checkpoint where they have different values, and where a third tensor is
     missing that is tied to it. The official model reads one of the two, and may tie the third to the other."""
-    stored = {name for step in steps for name in step.writes}
-    sources = {source for name, source in tied.items() if name not in stored}
+    filled = {name for step in steps for name in step.writes}
+    sources = {source for name, source in tied.items() if name not in filled}
     shared = {name for step in steps if sources & {*step.writes} for name in step.reads}
     others = {name: canonical_name(architecture, name) for name in checkpoint.tensors.keys() - {*names.values()}}
     pairs = [(other, names[name]) for other, name in others.items() if name in shared]

@@ -47,7 +47,7 @@ def save_pretrained(
     push_to_hub: bool = False,
     **kwargs: Any,
 ) -> None:
-    """Saves as transformers does, and writes a manifest; a save that fails leaves what was there.
+    """Saves as transformers does, and then writes a manifest. If a file cannot be saved, those that were there stay.
 
     A sharded model is saved as a whole one: give `state_dict=accelerator.get_state_dict(model)`. With FSDP2 it may be
     left out if all processes call this.
