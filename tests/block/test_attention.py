@@ -151,4 +151,4 @@ def test_weights_that_are_shown_have_gradients_in_training():
         for weights in outputs.attentions:
             weights.retain_grad()
         outputs[0].sum().backward()
-        assert all(weights.grad is not None for weights in outputs.attentions)
+        assert all(weights.grad is not None and 0 in weights[..., -1, :] for weights in outputs.attentions)

@@ -161,6 +161,8 @@ def test_head_and_dtype(name, head, wanted, places):
     config = read(places[1], CONFIG)
     assert (config["architectures"], config["dtype"]) == ([wanted], "bfloat16")
     assert "bit for bit" not in (places[1] / "README.md").read_text()
+    run("convert", *places[:2], "--head", head, "--overwrite")
+    assert "tensors that it takes from the checkpoint" in (places[1] / "README.md").read_text()  # not all of them
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,18 @@ def test_another_head(name, lacks, head, fresh, left_out, tmp_path, caplog):
         assert not tensor.any() if each.endswith("bias") else tensor.std().item() == pytest.approx(0.02, rel=0.5)
 
 
+def test_messages_name_tensors_as_the_file_does(tmp_path, caplog):
+    """Those that are left out, and those of another shape; BERT's first files had names of their own."""
+    old = "cls.predictions.transform.LayerNorm."
+    build_tiny(BY_NAME["BertForMaskedLM"]).save_pretrained(tmp_path)
+    tensors(lambda given: {name.replace(f"{old}weight", f"{old}gamma"): given[name] for name in given})(tmp_path)
+    from_official(tmp_path, tfm_zoo.TfmBertModel)
+    assert f"{old}gamma" in caplog.text
+    tensors(lambda given: given | {f"{old}gamma": torch.ones(3)})(tmp_path)
+    with pytest.raises(ConversionError, match=rf"misshapen: {old}gamma of shape \(3,\)"):
+        from_official(tmp_path)
+
+
 def test_tensors_of_further_heads_are_used(tmp_path):
     """bert-base-uncased says BertForMaskedLM, and holds the pooler and the next-sentence head too."""
     original = build_tiny(BY_NAME["BertForPreTraining"])

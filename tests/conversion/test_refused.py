@@ -234,7 +234,7 @@ OF_ANOTHER_FAMILY = ("bert", "'causal-lm' is not a class of the zoo's family tfm
 
 
 @pytest.mark.parametrize(
-    ("convert", "model_type", "message"),
+    ("refuse", "model_type", "message"),
     [
         (refusal, *UNKNOWN),
         (command(), *UNKNOWN),
@@ -244,10 +244,10 @@ OF_ANOTHER_FAMILY = ("bert", "'causal-lm' is not a class of the zoo's family tfm
         (command(name="export"), "bert", "user/model holds a model of type 'bert', not one of the zoo"),
     ],
 )
-def test_what_is_refused_by_its_configuration_is_not_downloaded(tmp_path, online, convert, model_type, message):
+def test_no_weights_are_downloaded_for_what_is_refused(tmp_path, online, refuse, model_type, message):
     for name, content in ((CONFIG, json.dumps({"model_type": model_type})), (WEIGHTS, "large")):
         online().create_repo("user/model", exist_ok=True)
         online().upload_file(path_or_fileobj=content.encode(), path_in_repo=name, repo_id="user/model")
-    assert message in convert("user/model")
+    assert message in refuse("user/model")
     names = {file.name for file in (tmp_path / "cache").rglob("*.*")}
     assert CONFIG in names and WEIGHTS not in names

@@ -8,14 +8,14 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from huggingface_hub import ModelCard
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import AutoModel
 from transformers.activations import ACT2FN
 
 from tfm_zoo import TfmBertForSequenceClassification, TfmGPTForCausalLM, from_official
 from tfm_zoo.hub import PushError, files_to_push, push
-from tfm_zoo.hub.cards import facts_of_zoo_model, write_card
-from tfm_zoo.hub.model_card import MARK, card_of_model
+from tfm_zoo.hub.cards import facts_of_zoo_model, with_source, write_card
+from tfm_zoo.hub.model_card import MARK, card_of_model, make_card
 from tfm_zoo.proof import verify
 from tfm_zoo.proof.manifest import complete_manifest
 
@@ -209,6 +209,15 @@ def test_a_card_that_a_person_wrote_stays(folder, there):
     tiny_model(TfmBertForSequenceClassification).push_to_hub(NAME, tags=["given"])
     tagged = ModelCard(card(there()))
     assert (tagged.data.tags, tagged.data.license, tagged.text.strip()) == (["mine", "given"], "mit", "my own")
+
+
+@pytest.mark.parametrize("name", ["2024", "mod\u00e8le", "a-model"])
+def test_results_in_a_card_have_the_name_of_the_repository(name):
+    """A number, too, and from a folder of any name."""
+    result = EvalResult("text-classification", "imdb", "IMDB", "accuracy", 0.9)
+    for old, new in ((name, "user/2025"), ("model", f"user/{name}")):
+        card = make_card("text", ModelCardData(model_name=old, eval_results=[result]), old)
+        assert ModelCard(with_source(str(card), new)).data.model_name == new.removeprefix("user/")
 
 
 def test_card_of_a_converted_checkpoint(tmp_path, there, caplog):

@@ -74,7 +74,7 @@ def convert(
         from ..converters.assembling import as_dtype
         from ..converters.checkpoint import fetch, open_checkpoint, read_config
         from ..converters.choosing import architecture_of
-        from ..converters.folders import copy_companions
+        from ..converters.folders import copy_companions, name_tokenizer_class
         from ..converters.scratch import scratch_in
         from ..hub.cards import write_conversion_card
         from ..inference.packing import pack_weights
@@ -91,31 +91,33 @@ def convert(
             mend = "`tfm-zoo export` makes it official again, and --quantize without --model-class rounds it"
             raise ConversionError(f"{source} is a model of the zoo already: {mend}.")
         zoo_class = model_class and find_class(model_class, architecture.family)
-        torch_dtype = as_dtype(dtype) if dtype else None
+        torch_dtype = None if dtype in (None, "auto") else as_dtype(dtype)
         measured_on = Split.read(split, text_column, label_column) if split else None
         checkpoint_folder = fetch(source)
         if architecture is None:
-            model, title, tokenizer_class = load(checkpoint_folder, dtype=torch_dtype or "auto"), "zoo", None
+            model = load(checkpoint_folder, dtype=torch_dtype or "auto")
         else:
-            # Weights may be more than the memory there is. Those that get another name alone stay in the checkpoint's
-            # files. Others go to files beside `folder`, which is not OUT yet.
+            # Weights may be more than the memory there is. Those that are only renamed stay in the checkpoint's files.
+            # Others go to files in the hidden folder in which OUT is made.
             scratch = files.enter_context(scratch_in(folder.parent))
             checkpoint = replace(open_checkpoint(checkpoint_folder, mapped=True), source=source)
             model = converted(checkpoint, zoo_class, torch_dtype, scratch)
-            title, tokenizer_class = architecture.title, architecture.tokenizer
         if quantize:
             costs = Costs.on(measured_on, metric, model, checkpoint_folder)
             pack_weights(model, quantize)
             costs.add(model)
-        save(model, folder, source)
-        copy_companions(checkpoint_folder, folder, tokenizer_class)
-        complete_manifest(folder)
+        save(model, folder, source)  # with a manifest
+        copy_companions(checkpoint_folder, folder)
+        if architecture and architecture.tokenizer:
+            name_tokenizer_class(checkpoint_folder, folder, default=architecture.tokenizer)
+        complete_manifest(folder)  # with what was copied
         given = {"--model-class": model_class, "--dtype": dtype, "--quantize": quantize, "--split": split}
         given |= {"--text_column_name": text_column, "--label_column_name": label_column}
         given["--metric"] = metric if split and metric != "accuracy" else None
         options = [word for name, value in given.items() if value for word in (name, shortened(value))]
+        title = architecture.title if architecture else "zoo"
         write_conversion_card(folder, model, source, title, shortened(str(out)), options)
-        name = type(model).__name__ if title == "zoo" else f"{title} as {type(model).__name__}"
+        name = f"{title} as {type(model).__name__}" if architecture else type(model).__name__
         result = f"{name}{f', rounded to {quantize},' if quantize else ''} in {out}"
         bill = sentence_of(bill_in(model.config))
         del model  # Some systems do not delete scratch files while it maps them.

@@ -40,21 +40,22 @@ def is_zoo(folder: Path) -> bool:
 
 def check_is_zoo(folder: Path, source: str | Path) -> None:
     """Refuses a folder without a zoo model; `source`: what it is called in the error."""
-    if not is_zoo(folder):
-        config = read_config(folder)
-        found = f"{source} holds a model of type {config.get('model_type')!r}"
-        if is_derived(config):
-            derived = "whose class is derived from one of the zoo's: export takes the zoo's own classes alone"
-            raise ConversionError(f"{found}, {derived}.")
-        raise ConversionError(f"{found}, not one of the zoo: `tfm-zoo convert` first.")
+    if is_zoo(folder):
+        return
+    config = read_config(folder)
+    found = f"{source} holds a model of type {config.get('model_type')!r}"
+    if is_derived(config):
+        derived = "whose class is derived from one of the zoo's: export takes the zoo's own classes alone"
+        raise ConversionError(f"{found}, {derived}.")
+    raise ConversionError(f"{found}, not one of the zoo: `tfm-zoo convert` first.")
 
 
 def load(folder: Path, dtype: torch.dtype | str = "auto") -> PreTrainedModel:
     """A zoo model, by the class that its `config.json` names; `"auto"`: in the type of its weights."""
-    config, tensors, _ = open_folder(folder, mapped=True)  # for errors that name what is wrong
+    config, tensors, _ = open_folder(folder, mapped=True)  # (An error below reads the tensors' shapes.)
     check_is_zoo(folder, folder)
     model_class = find_class((config.get("architectures") or ["None"])[0])
-    # A check, which names a wrong field.
+    # (For errors that name a wrong field: see configurations/names.py.)
     made_of(lambda fields: model_class.config_class.from_dict(fields).to_dict(), config, folder / "config.json")
     try:
         with silenced_loading():
@@ -90,8 +91,8 @@ def load_with_tokenizer(source: str, trust_remote_code: bool) -> tuple[PreTraine
 
 
 def save(model: PreTrainedModel, folder: Path, source: str) -> None:
-    """Saves a model under the name of its source, which `config.json` then has; one of the zoo with a manifest
-    (hub/saving.py). `copy_companions` then copies the source's other files over those that were saved, such as
+    """Saves a model that was made from `source`, and tells it so; one of the zoo with a manifest (hub/saving.py).
+    `copy_companions` then copies the source's other files over those that were saved, such as
     `generation_config.json`."""
     model.name_or_path = model.config.name_or_path = source
     with notes.status("Saving"), silenced_loading(), silenced("tfm_zoo.hub.saving"):

@@ -60,8 +60,8 @@ class Architecture:
     #: the official class of the encoder alone, where sentence-transformers reads nothing else of an encoder-decoder
     #: (T5's stands among the heads, too)
     encoder_half_class: str | None = None
-    #: the tokenizer class where neither transformers nor the checkpoint knows one. `None`: a copy says what the
-    #: checkpoint says
+    #: the tokenizer class where neither transformers nor the checkpoint knows one. `None`: a copy names no class that
+    #: the checkpoint does not name
     tokenizer: str | None = None
     #: where its classes are: modules of torch have settings, no configuration; of some checkpoints, nowhere
     library: Literal["transformers", "torch", "none"] = "transformers"

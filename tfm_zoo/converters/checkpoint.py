@@ -202,7 +202,7 @@ def open_weights(folder: Path, mapped: bool = False) -> dict[str, LazyTensor]:
 
 def open_safetensors(file: Path, mapped: bool) -> dict[str, LazyTensor]:
     try:
-        # If tensors are copied, the pages of a mapped file would take as much memory again.
+        # (A tensor that is read into memory would be there twice if the file were mapped: in its pages, too.)
         content = safe_open(file, framework="pt", backend="mmap" if mapped else "pread")
     except SafetensorError as error:
         raise ConversionError(f"{file} is truncated, or not a safetensors file: {error}.") from error

@@ -66,35 +66,18 @@ def is_installed(architecture: Architecture) -> bool:
 def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, tuple[Any, str]]]:
     """The architecture and the head that a zoo model is exported to, and the zoo fields that they cannot express.
 
-    Those fields matter in training only; each comes with its value and the one it has in the official class.
+    A model that was converted goes back to its architecture, if that can still express it. For any other, all tables
+    are compared: the nearest is taken, and of equally near ones the first in `ARCHITECTURES`.
+
+    Returns:
+        The architecture, the head, and the fields, which matter in training only. Each comes with its value and the one
+        it has in the official class.
+
+    Raises:
+        ConversionError: if no official class computes what this model computes; the message names the fields.
     """
-    if not isinstance(model, PreTrainedModel):
-        given = "" if isinstance(model, nn.Module) else f" {model!r}"
-        wrong = f"to_official takes a model of the zoo in memory, not the {type(model).__name__}{given}."
-        command = f" `tfm-zoo export {model} OUT` converts a folder, and from_pretrained loads it."
-        raise ConversionError(wrong + (command if isinstance(model, str | Path) else ""))
-    if not str(model.config.model_type).startswith("tfm_"):
-        raise ConversionError(f"This {type(model).__name__} is not a model of the zoo: there is nothing to convert.")
-    if getattr(model, "hf_quantizer", None) is not None:
-        raise ConversionError(f"This {type(model).__name__} is quantised: export the model that it was made from.")
-    # A key of `ARCHITECTURES`. (For one that only a later release of the zoo has, all tables are tried.)
-    origin = (getattr(model.config, "official", None) or {}).get("model_type")
-    # A module of torch has no embeddings: only a model that came from one is exported to it.
-    tables = [table for table in ARCHITECTURES.values() if table.library == "transformers" and is_installed(table)]
-    candidates = [ARCHITECTURES[origin]] if origin in ARCHITECTURES else tables
-    if any(table.library == "none" for table in candidates):
-        raise ConversionError(
-            f"{candidates[0].title} has no class in transformers to be exported to. to_state_dict(model, rules) gives "
-            f"its tensors their earlier names, with the tensor_rules of ARCHITECTURES[{origin!r}]."
-        )
-    if not all(map(is_installed, candidates)):
-        raise ConversionError(f"This model is exported to {candidates[0].title}, {IN_LATER_RELEASES}.")
-    with_head = [(architecture, head) for architecture in candidates if (head := architecture.head(type(model)))]
-    if not with_head:
-        titles = ", ".join(architecture.title for architecture in candidates)
-        raise ConversionError(f"{type(model).__name__} has no counterpart among the classes of {titles}.")
     compared, errors = [], []
-    for architecture, head in with_head:
+    for architecture, head in candidates(model):
         try:
             compared.append((architecture, head, differences(architecture, model.config, head)))
         except ConversionError as error:
@@ -115,6 +98,36 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
     }
     told = "; ".join(f"{name}, which lacks {lacks}" for name, lacks in values.items())
     raise ConversionError(f"No official class can express this model. Near it: {told}.")
+
+
+def candidates(model: PreTrainedModel) -> list[tuple[Architecture, Head]]:
+    """The tables by which a zoo model may be exported, and the head of each; a `ConversionError` if no table may."""
+    if not isinstance(model, PreTrainedModel):
+        given = "" if isinstance(model, nn.Module) else f" {model!r}"
+        wrong = f"to_official takes a model of the zoo in memory, not the {type(model).__name__}{given}."
+        command = f" `tfm-zoo export {model} OUT` converts a folder, and from_pretrained loads it."
+        raise ConversionError(wrong + (command if isinstance(model, str | Path) else ""))
+    if not str(model.config.model_type).startswith("tfm_"):
+        raise ConversionError(f"This {type(model).__name__} is not a model of the zoo: there is nothing to convert.")
+    if getattr(model, "hf_quantizer", None) is not None:
+        raise ConversionError(f"This {type(model).__name__} is quantised: export the model that it was made from.")
+    # (A later release of the zoo may have written a name that is not in `ARCHITECTURES` here.)
+    origin = ARCHITECTURES.get((getattr(model.config, "official", None) or {}).get("model_type"))
+    if origin is not None and origin.library == "none":
+        raise ConversionError(
+            f"{origin.title} has no class in transformers to be exported to. to_state_dict(model, rules) gives its "
+            f"tensors their earlier names, with the tensor_rules of ARCHITECTURES[{origin.model_type!r}]."
+        )
+    if origin is not None and not is_installed(origin):
+        raise ConversionError(f"This model is exported to {origin.title}, {IN_LATER_RELEASES}.")
+    # A module of torch has no embeddings: only a model that came from one is exported to it.
+    others = (table for table in ARCHITECTURES.values() if table.library == "transformers" and is_installed(table))
+    tables = [origin] if origin is not None else [*others]
+    with_head = [(table, head) for table in tables if (head := table.head(type(model)))]
+    if not with_head:
+        titles = ", ".join(table.title for table in tables)
+        raise ConversionError(f"{type(model).__name__} has no counterpart among the classes of {titles}.")
+    return with_head
 
 
 def distance(found: Differences) -> tuple[bool, int, int]:

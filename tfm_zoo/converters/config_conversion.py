@@ -164,7 +164,7 @@ def read_by_rules(architecture: Architecture, official: Fields) -> set[str]:
     """The official fields that a rule of the architecture, or of any of its heads, reads."""
     fields, zoo = ReadFields(official), {}
     for rule in (*architecture.config, *(rule for head in architecture.heads for rule in head.config)):
-        rule.refused(fields)  # (for what it reads)
+        rule.refused(fields)  # (so that `fields` notes what it reads)
         zoo |= rule.to_zoo(fields, zoo)
     return fields.read
 

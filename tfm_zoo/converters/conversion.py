@@ -138,8 +138,7 @@ def convert(
 def to_official(model: PreTrainedModel) -> nn.Module:
     """The official model that computes what a zoo model computes, with copies of its weights.
 
-    Its architecture is the one that the zoo model was converted from. A model that never was official gets the nearest
-    that can express it: the one with the fewest fields that differ in training.
+    `official_for` chooses its architecture: that from which the zoo model was converted, or else the nearest.
 
     Returns:
         The model, in evaluation mode.
@@ -151,7 +150,7 @@ def to_official(model: PreTrainedModel) -> nn.Module:
     for name, (value, other) in differences.items():
         logger.warning(f"{head.official} has no {name}={value}: it computes the same, but trains with {other}.")
     skeleton = official_skeleton(architecture, head, to_official_fields(architecture, model.config, head))
-    # What steps read are names of the zoo in the rules; what they write are official names in the rules.
+    # Steps read names of the zoo and write official ones, both as the rules have them.
     state = lazy_tensors(model.state_dict())
     zoo_tensors = {name_in_rule: state[name] for name_in_rule, name in names_by_rule(model).items()}
     names = [name for name in skeleton.state_dict() if is_converted(architecture, name)]

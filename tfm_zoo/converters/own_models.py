@@ -145,7 +145,9 @@ def check_weights(
     read = {name for step in complete for name in step.reads}
     unread = [name for name in tensors if name not in read and not is_of_kind(NotConverted, rules, name)]
     unexpected = {name: results_of(name) for name in unread}
-    misfits = [misfit for step in complete for misfit in misfits_of(step, tensors, [*map(parameters.get, step.writes)])]
+    misfits = []
+    for step in complete:
+        misfits += misfits_of(step, tensors, [*map(parameters.get, step.writes)], names={})
     complaints = {
         "no rule for": unfilled,
         "missing": absent,

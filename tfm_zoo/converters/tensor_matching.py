@@ -11,7 +11,7 @@ from .architecture import Architecture, Head
 from .checkpoint import FLOATS, Checkpoint, LazyTensor
 from .errors import ConversionError
 from .official_names import canonical_name, is_of_a_head, names_in_checkpoint
-from .tensor_rules import NotConverted, Step, find, is_of_kind, plan
+from .tensor_rules import NotConverted, Step, TensorRule, find, is_of_kind, plan
 
 SHOWN = 10  # names of a kind in a message
 LAYER = re.compile(r"(?<![^.\s])\d+(?=\.)")  # the number of a layer or a head in a name
@@ -70,37 +70,56 @@ def match(
     # Official base models are often saved without a pooler; any other head of a checkpoint has to be whole.
     may_lack_head = is_other_head or head.is_bare
 
-    steps, misshapen, unused, unexpected = [], [], [], []
-    fresh = [name for name in without_rule if is_of_zoo_head(name)]  # the zoo's names in the rules, as in `step.writes`
-    missing = [name for name in without_rule if not is_of_zoo_head(name)]  # (the official names follow)
+    steps, skipped_steps, missing, misshapen = [], [], [], []
     for step in complete:
-        misfits = misfits_of(step, tensors, [parameters[names_in_model[name]] for name in step.writes])
+        misfits = misfits_of(step, tensors, [parameters[names_in_model[name]] for name in step.writes], names)
         if not misfits:
             steps.append(step)
         elif is_other_head and all(map(is_of_zoo_head, step.writes)):
-            fresh += step.writes
+            skipped_steps.append(step)
         else:
             misshapen += misfits
     for step in lacking:  # (`ZooOnly` reads nothing)
         if not step.reads or (may_lack_head and all(map(is_of_zoo_head, step.writes))):
-            fresh += step.writes
+            skipped_steps.append(step)
         else:
             missing += [name for name in step.reads if name not in tensors]
-    expected = {name for step in all_steps for name in step.reads} | declined_by(skeleton, architecture, tensors)
-    every = (*rules, *architecture.all_tensor_rules)  # of this configuration (ESM's table), then of all heads
-    for name in tensors:
-        if name not in expected and not is_of_kind(NotConverted, every, name):
-            (unused if is_of_a_head(architecture, name) else unexpected).append(names[name])
-    complaints = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
+    unused, unexpected = left_over(architecture, rules, all_steps, skeleton, names)
+    of_body = [name for name in without_rule if not is_of_zoo_head(name)]  # which have no official names
+    complaints = {"missing": of_body + missing, "unexpected": unexpected, "misshapen": misshapen}
     complaints["tied, but different"] = unlike_twins(architecture, checkpoint, names, complete, tied)
+    check_fit(checkpoint.title, skeleton, complaints, hint_about(overrides))
+    fresh = [name for name in without_rule if name not in of_body]
+    fresh += [name for step in skipped_steps for name in step.writes]
+    return Match(steps, [names_in_model[name] for name in fresh if name not in tied], unused, tensors, names_in_model)
+
+
+def left_over(
+    architecture: Architecture,
+    rules: Iterable[TensorRule],
+    steps: Iterable[Step],
+    skeleton: PreTrainedModel,
+    names: Mapping[str, str],
+) -> tuple[list[str], list[str]]:
+    """The tensors that a checkpoint holds besides, by their names in it: those of other heads, and those that do not
+    belong there. `names`: their canonical names -> those in the checkpoint."""
+    expected = {name for step in steps for name in step.reads} | declined_by(skeleton, architecture, names)
+    every = (*rules, *architecture.all_tensor_rules)  # of this configuration (ESM's table), then of all heads
+    others = [name for name in names if name not in expected and not is_of_kind(NotConverted, every, name)]
+    of_heads = [name for name in others if is_of_a_head(architecture, name)]
+    return [names[name] for name in of_heads], [names[name] for name in others if name not in of_heads]
+
+
+def hint_about(overrides: Mapping[str, Any]) -> str:
+    """The end of an error: that it may come from what was overridden in the configuration."""
+    if not overrides:
+        return ""
     given = ", ".join(f"{name}={value!r}" for name, value in overrides.items())
     hint = f"\nIt may be for what was given: {given}. A model of another form starts from a configuration."
     if "num_labels" in overrides or "id2label" in overrides:
         hint += " For other labels, convert it as it is, save it, and load that with these and "
         hint += "ignore_mismatched_sizes=True, which makes a new head."
-    check_fit(checkpoint.title, skeleton, complaints, hint if given else "")
-    fresh_in_model = [names_in_model[name] for name in fresh if name not in tied]
-    return Match(steps, fresh_in_model, unused, tensors, names_in_model)
+    return hint
 
 
 def names_by_rule(model: PreTrainedModel) -> dict[str, str]:
@@ -114,8 +133,11 @@ def is_of_zoo_head(name: str) -> bool:
     return not name.startswith("model.") or name.startswith("model.pooler")
 
 
-def misfits_of(step: Step, tensors: dict[str, LazyTensor], parameters: list[torch.Tensor]) -> list[str]:
-    """For each parameter that a step cannot fill: what the checkpoint has, and what the parameter is."""
+def misfits_of(
+    step: Step, tensors: Mapping[str, LazyTensor], parameters: list[torch.Tensor], names: Mapping[str, str]
+) -> list[str]:
+    """For each parameter that a step cannot fill: what the checkpoint has, and what the parameter is. `names`: the
+    checkpoint's, where they are not those that the step reads."""
     sources = [tensors[name].meta for name in step.reads]
     wanted = [described(parameter) for parameter in parameters]
     try:
@@ -124,8 +146,9 @@ def misfits_of(step: Step, tensors: dict[str, LazyTensor], parameters: list[torc
         found = []
     if cannot_run := len(found) != len(wanted):  # these tensors cannot be cut or joined as the rule says
         found = [" and ".join(dict.fromkeys(map(described, sources)))] * len(wanted)
+    read = ", ".join(names.get(name, name) for name in step.reads)
     return [
-        f"{', '.join(step.reads)} {value}, where {name} is {parameter}"
+        f"{read} {value}, where {name} is {parameter}"
         for name, value, parameter in zip(step.writes, found, wanted, strict=True)
         if cannot_run or value != parameter
     ]

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub.utils import yaml_dump
 from jinja2 import Template
 from transformers import PreTrainedModel
 
@@ -102,7 +102,7 @@ def with_source(card: str, source: str) -> str:
 
 def name_in_index(name: str) -> str:
     """The lines of a card's metadata that name the model beside its results; YAML quotes `2024`, which is a number."""
-    return f"\nmodel-index:\n- {yaml.safe_dump({'name': name})}"
+    return "\n" + yaml_dump({"model-index": [{"name": name}]})
 
 
 def licence_of(model_name_or_path: str) -> str | None:

@@ -72,9 +72,9 @@ def encoder_batch(
 
 
 def known_padding(mask: object, documents, read_positions) -> tuple[object, KeptTokens | None]:
-    """Returns the mask, `None` if nothing is padding; and the tokens to lay end to end: the real ones, or all if rows
-    hold documents. `None`: the batch stays as it is. A CPU first asks whether all is real, which is faster than a
-    count. Another device is waited for once, for lengths."""
+    """Returns the mask, `None` if nothing is padding; and the real tokens, to lay them end to end. `None`: the batch
+    stays as it is, as it also does where nothing is padding and no row holds documents. A CPU first asks whether all is
+    real, which is faster than a count. Another device is waited for once, for lengths."""
     if documents is None and not is_pad_mask(mask):
         return mask, None
     if documents is None and is_readable(mask) and mask.all():

@@ -66,7 +66,7 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
 
 def cpu_kernel(module: nn.Module, query: torch.Tensor, dropout: float) -> Callable:
     """What a CPU runs for `"sdpa"`: one of the zoo's functions. What is compiled or exported takes the one of
-    transformers, except where that would repeat keys: for a single query with grouped heads."""
+    transformers, except where that would repeat keys: for a single query with grouped heads, without dropout."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         is_grouped_step = module.num_key_value_groups > 1 and query.shape[2] <= 1 and not dropout
         return cpu_attention_forward if is_grouped_step else sdpa_attention_forward
@@ -121,6 +121,7 @@ def eager_attention_forward(module, query, key, value, attention_mask, scaling, 
     """Scaled dot-product attention written out (Vaswani et al. 2017, equation 1); returns its weights."""
     key, value = repeat_heads(module, key, value)
     weights = attention_weights(query, key, attention_mask, scaling, softcap).to(value.dtype)
+    # (Not by `DroppedSum`: gradients reach the weights that are returned.)
     weights = F.dropout(weights, dropout) if dropout else weights
     return (weights @ value).transpose(1, 2).contiguous(), weights
 
@@ -150,9 +151,12 @@ class DroppedSum(torch.autograd.Function):
         ctx.save_for_backward(weights, value, survives)
         ctx.scale = 1 / (1 - dropout) if dropout < 1 else 0.0
         ctx.mark_non_differentiable(survives)
+        ctx.set_materialize_grads(False)  # (of `survives`)
 
     @staticmethod
-    def backward(ctx, of_output: torch.Tensor, _: None) -> tuple:
+    def backward(ctx, of_output: torch.Tensor | None, _: None) -> tuple:
+        if of_output is None:
+            return None, None, None
         weights, value, survives = ctx.saved_tensors
         of_output = of_output.to(value.dtype) * ctx.scale  # (from the type that autocast chose for the product)
         of_weights = (of_output @ value.transpose(-2, -1)).mul_(survives)
