@@ -14,11 +14,7 @@ MOVED = {
     **{name: f"data.{name}" for name in ("built_in_data", "byte_ranges", "row_files", "windows")},
     **{name: f"inference.{name}" for name in ("onnx", "packing")},
     **dict.fromkeys(("limits", "converters.limits"), "converters.token_positions"),
-    **{
-        "proof.digests": "proof.vector_digests",
-        "proof.kinds": "utils.folder_kinds",
-        "named_configs": "families.named_configs",
-    },
+    **{"proof.digests": "proof.vector_digests", "proof.kinds": "utils.folder_kinds"},
     **{"named_configs": "families.named_configs"},
     **{"plugin.families": "families.auto_classes", "hub.recording": "proof.model_recording"},
     **{f"hub.{name}": f"proof.{name}" for name in ("check", "comparisons", "contents", "diagnosis", "fingerprints")},
