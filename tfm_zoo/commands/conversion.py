@@ -106,13 +106,13 @@ def convert(
             costs = Costs.on(measured_on, metric, model, checkpoint_folder)
             pack_weights(model, quantize)
             costs.add(model)
-        save(model, folder, source)  # with a manifest
+        save(model, folder)  # with a manifest
         copy_companions(checkpoint_folder, folder)
         if architecture and architecture.tokenizer:
             name_tokenizer_class(checkpoint_folder, folder, default=architecture.tokenizer)
         complete_manifest(folder)  # with what was copied
-        given = {"--model-class": model_class, "--dtype": dtype, "--quantize": quantize, "--split": split}
-        given |= {"--text_column_name": text_column, "--label_column_name": label_column}
+        given = {"--model-class": model_class, "--dtype": torch_dtype and dtype, "--quantize": quantize}
+        given |= {"--split": split, "--text_column_name": text_column, "--label_column_name": label_column}
         given["--metric"] = metric if split and metric != "accuracy" else None
         options = [word for name, value in given.items() if value for word in (name, shortened(value))]
         title = architecture.title if architecture else "zoo"
@@ -200,7 +200,7 @@ def write_official(zoo_folder: Path, folder: Path, source: str, for_engines: boo
         add_engine_fields(official.config)
         if misread := misread_by_ctranslate2(official):
             advise(f"warning: {misread} Run it in transformers, or in ONNX Runtime: tfm-zoo export --onnx")
-    save(official, folder, source)
+    save(official, folder)
     return type(official).__name__
 
 

@@ -55,7 +55,7 @@ def load(folder: Path, dtype: torch.dtype | str = "auto") -> PreTrainedModel:
     config, tensors, _ = open_folder(folder, mapped=True)  # (An error below reads the tensors' shapes.)
     check_is_zoo(folder, folder)
     model_class = find_class((config.get("architectures") or ["None"])[0])
-    # (For errors that name a wrong field: see configurations/names.py.)
+    # (`made_of` names a field that is wrong.)
     made_of(lambda fields: model_class.config_class.from_dict(fields).to_dict(), config, folder / "config.json")
     try:
         with silenced_loading():
@@ -90,11 +90,9 @@ def load_with_tokenizer(source: str, trust_remote_code: bool) -> tuple[PreTraine
         raise ConversionError(f"{source} holds no tokenizer that can be loaded: {error}") from error
 
 
-def save(model: PreTrainedModel, folder: Path, source: str) -> None:
-    """Saves a model that was made from `source`, and tells it so; one of the zoo with a manifest (hub/saving.py).
-    `copy_companions` then copies the source's other files over those that were saved, such as
-    `generation_config.json`."""
-    model.name_or_path = model.config.name_or_path = source
+def save(model: PreTrainedModel, folder: Path) -> None:
+    """Saves a model, one of the zoo with a manifest (hub/saving.py). `copy_companions` then copies the source's other
+    files over those that were saved, such as `generation_config.json`."""
     with notes.status("Saving"), silenced_loading(), silenced("tfm_zoo.hub.saving"):
         model.save_pretrained(folder)
 

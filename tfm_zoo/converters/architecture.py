@@ -48,7 +48,9 @@ class Architecture:
     is_variant: Callable[[Fields], bool] = lambda fields: False  # whether a configuration of that name is one of it
     title: str  # its name in messages and lists
     models: tuple[str, ...] = ()  # models that have other names, for lists
-    prefix: str  # the attribute in which an official class with a head holds its base model
+    #: the attribute in which official classes with a head hold their base model. (Some of T5's lack it: rules put it
+    #: before their names, as before those of a base model.)
+    prefix: str
     other_prefixes: tuple[str, ...] = ()  # what some of its classes, or old versions of them, have in place of `prefix`
     #: for fields; one that no rule names has the default of the zoo's family, such as `TfmBertConfig`
     config: tuple[ConfigRule, ...]

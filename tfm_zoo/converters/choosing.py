@@ -66,15 +66,15 @@ def is_installed(architecture: Architecture) -> bool:
 def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, tuple[Any, str]]]:
     """The architecture and the head that a zoo model is exported to, and the zoo fields that they cannot express.
 
-    A model that was converted goes back to its architecture, if that can still express it. For any other, all tables
-    are compared: the nearest is taken, and of equally near ones the first in `ARCHITECTURES`.
+    A model that was converted goes back to its own architecture, or nowhere. For a model that never was official, all
+    tables are compared: the nearest is taken, and of equally near ones the first in `ARCHITECTURES`.
 
     Returns:
         The architecture, the head, and the fields, which matter in training only. Each comes with its value and the one
         it has in the official class.
 
     Raises:
-        ConversionError: if no official class computes what this model computes; the message names the fields.
+        ConversionError: if no class among these computes what this model computes; the message names the fields.
     """
     compared, errors = [], []
     for architecture, head in candidates(model):

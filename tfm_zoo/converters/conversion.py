@@ -138,7 +138,8 @@ def convert(
 def to_official(model: PreTrainedModel) -> nn.Module:
     """The official model that computes what a zoo model computes, with copies of its weights.
 
-    `official_for` chooses its architecture: that from which the zoo model was converted, or else the nearest.
+    `official_for` chooses its architecture: the one that the zoo model was converted from, or, for a model that never
+    was official, the nearest.
 
     Returns:
         The model, in evaluation mode.

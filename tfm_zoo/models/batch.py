@@ -1,5 +1,5 @@
-"""A batch: what the core reads, and which of its tokens are computed. The others are left out before the first block
-and restored after the last. Projections, feed-forwards and norms run on the kept tokens, laid end to end in one row.
+"""A batch: what the core reads, and which of its tokens are computed. The others are left out before the embeddings and
+restored after the last block. Projections, feed-forwards and norms run on the kept tokens, laid end to end in one row.
 Only attention has to know where each sequence begins and ends.
 
 (A batch consists of tuples, since device hooks move the tensors that they find in one.)
@@ -122,7 +122,7 @@ class Layout(NamedTuple):
     """Who attends to whom in the layers of one type, and how attention runs ([`choose_kernel`] matches the mode):
 
     "whole"       on the tokens as they are, by the mask, or in blocks by the window
-    "restored"    on the padded batch, which is restored for this call
+    "restored"    on the padded batch, for which queries are restored, and keys if they are given (`keys`)
     "apart"       sequence by sequence, where queries and keys are the same tokens; the mask is of the padded batch
     "by_bounds"   once for all sequences, which lie end to end, by the bounds of `queries` and `keys`
     """

@@ -93,7 +93,7 @@ def source_layout(
         mask = create_bidirectional_mask(
             config=config, inputs_embeds=like, attention_mask=mask, encoder_hidden_states=states
         )
-    if is_pad_mask(mask):  # It is flash attention's. transformers would leave out queries by it, too.
+    if is_pad_mask(mask):  # Only flash attention's is one here. transformers would leave out queries by it, too.
         return layout_by_bounds(target, beams, seen_keys(mask, implementation))
     if by_bounds and mask is None and target.kept is not None:  # (Bounds are asked of both sides.)
         return layout_by_bounds(target, beams, KeptTokens.all_of(*states.shape[:2], states.device))
