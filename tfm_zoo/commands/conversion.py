@@ -86,6 +86,7 @@ def convert(
 
         without_weights = fetch(source, weights=False)  # They are downloaded after a look at what options ask for.
         config = read_config(without_weights)
+        # (For what is said here. `converted` asks for it again.)
         architecture = None if is_zoo(without_weights) else architecture_of(config, source)
         if architecture is None and (model_class or not quantize):
             mend = "`tfm-zoo export` makes it official again, and --quantize without --model-class rounds it"
@@ -97,8 +98,8 @@ def convert(
         if architecture is None:
             model = load(checkpoint_folder, dtype=torch_dtype or "auto")
         else:
-            # Weights may be more than the memory there is. Those that are only renamed stay in the checkpoint's files.
-            # Others go to files in the hidden folder in which OUT is made.
+            # Weights may be more than the memory there is. Those that only get another name stay in the checkpoint's
+            # files. Others, also those of another type, go to files in the hidden folder in which OUT is made.
             scratch = files.enter_context(scratch_in(folder.parent))
             checkpoint = replace(open_checkpoint(checkpoint_folder, mapped=True), source=source)
             model = converted(checkpoint, zoo_class, torch_dtype, scratch)
@@ -106,7 +107,7 @@ def convert(
             costs = Costs.on(measured_on, metric, model, checkpoint_folder)
             pack_weights(model, quantize)
             costs.add(model)
-        save(model, folder)  # with a manifest
+        save(model, folder)  # This writes a manifest, too, since it is a model of the zoo.
         copy_companions(checkpoint_folder, folder)
         if architecture and architecture.tokenizer:
             name_tokenizer_class(checkpoint_folder, folder, default=architecture.tokenizer)

@@ -37,7 +37,7 @@ FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF1
 
 @dataclass(frozen=True)
 class LazyTensor:
-    """A tensor that has not been read yet."""
+    """A tensor that has not been read yet, or, if it is in memory, has not been copied yet."""
 
     meta: torch.Tensor  # its shape and type, on the meta device; in safetensors types not in `FLOATS` count as int64
     read: Callable[[], torch.Tensor]  # returns the tensor, which the converted model may keep

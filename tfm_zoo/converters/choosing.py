@@ -111,7 +111,8 @@ def candidates(model: PreTrainedModel) -> list[tuple[Architecture, Head]]:
         raise ConversionError(f"This {type(model).__name__} is not a model of the zoo: there is nothing to convert.")
     if getattr(model, "hf_quantizer", None) is not None:
         raise ConversionError(f"This {type(model).__name__} is quantised: export the model that it was made from.")
-    # (A later release of the zoo may have written a name that is not in `ARCHITECTURES` here.)
+    # The table that made it, by its name. (A model whose table only a later release of the zoo has counts like one that
+    # never was official.)
     origin = ARCHITECTURES.get((getattr(model.config, "official", None) or {}).get("model_type"))
     if origin is not None and origin.library == "none":
         raise ConversionError(

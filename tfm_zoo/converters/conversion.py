@@ -152,7 +152,7 @@ def to_official(model: PreTrainedModel) -> nn.Module:
         logger.warning(f"{head.official} has no {name}={value}: it computes the same, but trains with {other}.")
     skeleton = official_skeleton(architecture, head, to_official_fields(architecture, model.config, head))
     # Steps read names of the zoo and write official ones, both as the rules have them.
-    state = lazy_tensors(model.state_dict())
+    state = lazy_tensors(model.state_dict())  # each read makes a copy
     zoo_tensors = {name_in_rule: state[name] for name_in_rule, name in names_by_rule(model).items()}
     names = [name for name in skeleton.state_dict() if is_converted(architecture, name)]
     canonical = {name: canonical_name(architecture, name) for name in names}  # official name -> that in the rules

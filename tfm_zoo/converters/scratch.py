@@ -18,8 +18,8 @@ class Scratch:
         self.folder, self.count = folder, 0
 
     def keep(self, tensors: Tensors, unless_in: Tensors, dtype: torch.dtype) -> Tensors:
-        """The same tensors in this type, mapped from files. Those in `unless_in`, which come from a
-        mapped checkpoint, stay as they are."""
+        """The same tensors in this type, mapped from files. Those in `unless_in`, which come from a mapped checkpoint,
+        stay as they are if they have this type."""
         stay = {id(tensor) for tensor in unless_in if tensor.dtype == dtype}
         return [tensor if id(tensor) in stay else self.mapped(tensor.to(dtype)) for tensor in tensors]
 
