@@ -40,8 +40,8 @@ def names_in_checkpoint(architecture: Architecture, names: Iterable[str]) -> dic
     """The canonical names of tensors -> the names that they are stored under."""
     canonical = {name: canonical_name(architecture, name) for name in names}
     # If a checkpoint holds a tensor under two names, the official model reads the one that is not the rule's own (with
-    # or without the prefix): that one comes last here, and wins. (BERT has two for the bias of its output: if they differ, they are not tied, and
-    # `forward` reads that of `decoder`.)
+    # or without the prefix): that one comes last here, and wins. (BERT has two for the bias of its output: if they
+    # differ, they are not tied, and `forward` reads that of `decoder`.)
     return {canonical[name]: name for name in sorted(canonical, key=lambda name: not canonical[name].endswith(name))}
 
 
