@@ -34,7 +34,7 @@ def test_attention_to_a_source_that_is_the_text_itself(qk_norm):
     model = tiny_model(TfmEncoderDecoderModel, qk_norm=qk_norm, num_key_value_heads=2)
     own, other, states = model.encoder.layers[0].self_attn, model.decoder.layers[0].encoder_attn, torch.randn(2, 7, 32)
     other.load_state_dict(own.state_dict())
-    assert_same(other(states, *Source(states, None, Layout(), None))[0], own(states)[0])
+    assert_same(other(states, *Source(states, None, None, Layout(), None))[0], own(states)[0])
 
 
 @torch.no_grad()

@@ -122,7 +122,7 @@ class Layout(NamedTuple):
     """Who attends to whom in the layers of one type, and how attention runs ([`choose_kernel`] matches the mode):
 
     "whole"       on the tokens as they are, by the mask, or in blocks by the window
-    "restored"    on the padded batch, for which queries are restored, and keys if they are given (`keys`)
+    "restored"    on the padded batch, which is restored for this call
     "apart"       sequence by sequence, where queries and keys are the same tokens; the mask is of the padded batch
     "by_bounds"   once for all sequences, which lie end to end, by the bounds of `queries` and `keys`
     """

@@ -231,12 +231,10 @@ def attend_by_bounds(attend: Callable, layout: Layout, module, query, key, value
 
 def attend_restored(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
     """Calls a kernel on the padded batch, restored for this call only."""
-    query, key, value = (
-        heads if kept is None else kept.restore(heads.transpose(1, 2)).transpose(1, 2)
-        for heads, kept in ((query, layout.queries), (key, layout.keys), (value, layout.keys))
-    )
-    output, weights = attend(module, query, key, value, attention_mask, **kwargs)
-    return output if layout.queries is None else layout.queries.keep(output), weights
+    kept = layout.queries
+    padded = (kept.restore(heads.transpose(1, 2)).transpose(1, 2) for heads in (query, key, value))
+    output, weights = attend(module, *padded, attention_mask, **kwargs)
+    return kept.keep(output), weights
 
 
 def attend_one_by_one(attend: Callable, module, query, key, value, mask: torch.Tensor | None, **kwargs):

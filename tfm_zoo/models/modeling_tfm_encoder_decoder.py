@@ -126,7 +126,7 @@ class TfmCrossAttention(TfmAttention):
     """Attention of the decoder to the encoder's last hidden state, without positions and windows."""
 
     def forward(
-        self, hidden_states, source_states, keys_kept, layout, both_caches
+        self, hidden_states, source_states, keys_kept, queries_kept, layout, both_caches
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Returns what [`TfmAttention`] returns, for the decoder's hidden states `(rows, length, hidden_size)` and the
         fields of a [`Source`]. Consecutive rows may share one source, as the beams of a sentence do."""
@@ -144,12 +144,12 @@ class TfmCrossAttention(TfmAttention):
                 key, value = source_cache.update(key, value, self.layer_idx)
                 both_caches.is_updated[self.layer_idx] = True
 
-        query, (rows, length, _) = self.q_proj(hidden_states), hidden_states.shape
-        # 4 beams of a sentence share one row of keys. In mode "whole", their queries `(4, 1, width)` become one row,
-        # `(1, 4, width)`. In mode "restored", `rows` is 1 already; "by_bounds", all queries become one row.
+        query = self.q_proj(hidden_states) if queries_kept is None else queries_kept.restore(self.q_proj(hidden_states))
+        # 4 beams of a sentence share one row of keys: their queries `(4, 1, width)` become one row, `(1, 4, width)`. In
+        # mode "by_bounds", all queries become one row.
+        rows, length, width = query.shape  # (tensor parallelism leaves some of the heads to other processes)
         query_rows = key.shape[0] if layout.mode == "whole" else 1
         queries_per_row = max(rows, 1) // max(query_rows, 1) * length  # (not -1, which an empty batch leaves open)
-        width = query.shape[-1]  # tensor parallelism leaves some of the heads to other processes
         query = query.view(query_rows, queries_per_row, width // self.head_dim, self.head_dim).transpose(1, 2)
         if self.q_norm is not None:
             query = norm_heads(self, self.q_norm, query)
@@ -160,7 +160,8 @@ class TfmCrossAttention(TfmAttention):
         output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **options)
         if weights is not None and rows != query_rows:
             weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
-        return self.o_proj(output.reshape(rows, length, width)), weights
+        output = output.reshape(rows, length, width)
+        return self.o_proj(output if queries_kept is None else queries_kept.keep(output)), weights
 
 
 class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):

@@ -22,6 +22,7 @@ class Source(NamedTuple):
 
     states: torch.Tensor  # the encoder's, `(sources, source length, hidden_size)`; of kept tokens, in one row
     keys_kept: KeptTokens | None  # restores padding in keys and values. `None`: it is there, or nothing needs it
+    queries_kept: KeptTokens | None  # restores padding in queries, for attention alone. `None`: the same
     layout: Layout  # which positions of the source are seen
     both_caches: EncoderDecoderCache | None  # of target and source, whose keys are computed once in a generation
 
@@ -57,10 +58,10 @@ def read_source(
     elif source_kept is None and is_pad_mask(source_mask):
         source_kept = KeptTokens.find(source_mask)
     layout = source_layout(stack, states, source_mask, target, beams, source_kept)
-    if source_kept is None:
-        return Source(states, None, layout, both_caches)
-    is_end_to_end = layout.mode == "by_bounds" and not layout.keys_are_padded
-    return Source(source_kept.keep(states), None if is_end_to_end else source_kept, layout, both_caches)
+    is_by_bounds = layout.mode == "by_bounds"
+    keys_kept = None if is_by_bounds and not layout.keys_are_padded else source_kept
+    states = states if source_kept is None else source_kept.keep(states)
+    return Source(states, keys_kept, None if is_by_bounds else target.kept, layout, both_caches)
 
 
 def layout_by_bounds(target: Batch, beams: int, keys: KeptTokens, keys_are_padded: bool = True) -> Layout:
@@ -104,8 +105,7 @@ def source_layout(
             mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
         elif not stack.training and not is_traced(mask):  # (`dropped_attention_forward` makes nan of -inf)
             mask = added_to_scores(mask, states.dtype)
-    # (No `keys`: `Source.keys_kept` restores them before attention.)
-    return Layout(mask) if target.kept is None else Layout(mask, mode="restored", queries=target.kept)
+    return Layout(mask)  # ([`TfmCrossAttention`] restores queries and keys itself: they are not of the same tokens)
 
 
 def seen_keys(mask: torch.Tensor, implementation: str) -> KeptTokens:
