@@ -93,7 +93,7 @@ def load_with_tokenizer(source: str, trust_remote_code: bool) -> tuple[PreTraine
 def save(model: PreTrainedModel, folder: Path) -> None:
     """Saves a model. (`save_pretrained` of a zoo model, in hub/saving.py, also writes a manifest; that of an official
     model does not.) `copy_companions` then copies other files of the source over those that were saved, such as
-    `generation_config.json`."""
+    `generation_config.json`: a warning that they are missing is silenced."""
     with notes.status("Saving"), silenced_loading(), silenced("tfm_zoo.hub.saving"):
         model.save_pretrained(folder)
 

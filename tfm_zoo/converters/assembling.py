@@ -51,7 +51,7 @@ def assemble(
 
 
 def common_dtype(tensors: Iterable[LazyTensor]) -> torch.dtype:
-    """The narrowest type that holds every floating tensor of a checkpoint."""
+    """The narrowest type that holds each of these tensors, if it is a floating one."""
     floating = [tensor.meta.dtype for tensor in tensors if tensor.meta.dtype.is_floating_point]
     return reduce(torch.promote_types, floating or [torch.get_default_dtype()])
 

@@ -66,8 +66,8 @@ def is_installed(architecture: Architecture) -> bool:
 def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, tuple[Any, str]]]:
     """The architecture and the head that a zoo model is exported to, and the zoo fields that they cannot express.
 
-    A model that was converted goes back to its own architecture, or nowhere. For a model that never was official, all
-    tables are compared: the nearest is taken, and of equally near ones the first in `ARCHITECTURES`.
+    A model that was converted goes back to its own architecture, or nowhere. For one that never was official, or that
+    only a later release knows, all tables are compared: the nearest is taken, of equally near ones the first.
 
     Returns:
         The architecture, the head, and the fields, which matter in training only. Each comes with its value and the one
@@ -111,8 +111,7 @@ def candidates(model: PreTrainedModel) -> list[tuple[Architecture, Head]]:
         raise ConversionError(f"This {type(model).__name__} is not a model of the zoo: there is nothing to convert.")
     if getattr(model, "hf_quantizer", None) is not None:
         raise ConversionError(f"This {type(model).__name__} is quantised: export the model that it was made from.")
-    # The table that made it, by its name. (A model whose table only a later release of the zoo has counts like one that
-    # never was official.)
+    # (The name of the table that made it; a later release of the zoo may have others.)
     origin = ARCHITECTURES.get((getattr(model.config, "official", None) or {}).get("model_type"))
     if origin is not None and origin.library == "none":
         raise ConversionError(

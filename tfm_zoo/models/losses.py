@@ -27,8 +27,8 @@ def makes_logits(model: nn.Module, labels: torch.LongTensor | None, return_logit
 
 def states_to_read(has_label: torch.BoolTensor | None, with_logits: bool) -> torch.BoolTensor | None:
     """The `read_positions` of a decoder for labels `(batch, length)`: tokens behind a row's last label, such as
-    padding, need not be computed. If logits are made besides, all positions are read. (`None`, by which padding would
-    be left out in training, is only for calls without labels.)"""
+    padding, need not be computed. If logits are made besides, all positions are read. (`None` would not say so: a
+    decoder that trains takes it for the real tokens.)"""
     return torch.ones_like(has_label) if with_logits and has_label is not None else has_label
 
 
