@@ -145,7 +145,7 @@ def default_positions(stack, given: torch.Tensor, mask=None, seen: int | torch.T
     configuration counts real tokens only, by their ids or (a decoder's) by the mask, padding has position -1. Raises a
     `ValueError` if there are more than the model has."""
     config, length, has_past = stack.config, given.shape[1], not isinstance(seen, int) or seen > 0
-    if config.position_ids_from_padding and has_past and is_pad_mask(mask):  # (only of a target: GPT's field is always false)
+    if config.position_ids_from_padding and has_past and is_pad_mask(mask):  # (a target: in a GPT the field is false)
         seen = mask[:, :-length].to(given.device).bool().sum(dim=1, keepdim=True)
     if config.position_ids_from_mask and is_pad_mask(mask):
         positions = count_in_mask(mask.to(given.device))[:, -length:]
