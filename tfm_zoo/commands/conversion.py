@@ -84,10 +84,10 @@ def convert(
         from .costs import Costs, Split
         from .models import find_class, is_zoo, load, save
 
-        without_weights = fetch(source, weights=False)  # They are downloaded after a look at what options ask for.
-        config = read_config(without_weights)
+        # Weights are downloaded after a look at what options ask for.
+        config = read_config(fetch(source, weights=False))
         # (For what is said here. `converted` asks for it again.)
-        architecture = None if is_zoo(without_weights) else architecture_of(config, source)
+        architecture = None if is_zoo(config) else architecture_of(config, source)
         if architecture is None and (model_class or not quantize):
             mend = "`tfm-zoo export` makes it official again, and --quantize without --model-class rounds it"
             raise ConversionError(f"{source} is a model of the zoo already: {mend}.")
@@ -170,12 +170,12 @@ def export(
         raise typer.BadParameter("--onnx writes no official checkpoint: leave out one of --onnx and --for-engines.")
     with errors_in_one_line(debug), new_folder(out, overwrite) as folder:
         check_source(zoo_dir)
-        from ..converters.checkpoint import fetch
+        from ..converters.checkpoint import fetch, read_config
         from ..converters.folders import copy_companions
         from .models import check_is_zoo
 
         if not onnx:  # before weights are downloaded
-            check_is_zoo(fetch(zoo_dir, weights=False), zoo_dir)
+            check_is_zoo(read_config(fetch(zoo_dir, weights=False)), zoo_dir)
         zoo_folder = fetch(zoo_dir)
         result = write_onnx(zoo_folder, folder) if onnx else write_official(zoo_folder, folder, zoo_dir, for_engines)
         copy_companions(zoo_folder, folder)
@@ -211,12 +211,12 @@ def write_onnx(source: Path, folder: Path) -> str:
     from ..inference.onnx import export_onnx
     from .models import is_zoo, load_any, save_config
 
-    model = load_any(str(source))
-    if is_zoo(source):
+    model, config = load_any(str(source)), read_config(source)
+    if is_zoo(config):
         save_config(model, source, folder / "config.json")
     else:
         copyfile(source / "config.json", folder / "config.json")
     with notes.status("Exporting, and comparing with the model"):
         difference = export_onnx(model, folder / "onnx")
-    name = (read_config(source).get("architectures") or [type(model).__name__])[0]
+    name = (config.get("architectures") or [type(model).__name__])[0]
     return f"{name} as ONNX, which differs by at most {difference:.0e},"

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -33,16 +34,15 @@ def find_class(name: str, family: str | None = None) -> type[PreTrainedModel]:
     raise ConversionError(f"{name!r} is not a class of {group}; choose from {', '.join(classes)}.")
 
 
-def is_zoo(folder: Path) -> bool:
-    """Whether a folder holds a zoo model."""
-    return str(read_config(folder).get("model_type")).startswith("tfm_")
+def is_zoo(config: dict[str, Any]) -> bool:
+    """Whether a `config.json` is that of a zoo model."""
+    return str(config.get("model_type")).startswith("tfm_")
 
 
-def check_is_zoo(folder: Path, source: str | Path) -> None:
-    """Refuses a folder without a zoo model; `source`: what it is called in the error."""
-    if is_zoo(folder):
+def check_is_zoo(config: dict[str, Any], source: str | Path) -> None:
+    """Refuses the `config.json` of another model; `source`: what that is called in the error."""
+    if is_zoo(config):
         return
-    config = read_config(folder)
     found = f"{source} holds a model of type {config.get('model_type')!r}"
     if is_derived(config):
         derived = "whose class is derived from one of the zoo's: export takes the zoo's own classes alone"
@@ -53,7 +53,7 @@ def check_is_zoo(folder: Path, source: str | Path) -> None:
 def load(folder: Path, dtype: torch.dtype | str = "auto") -> PreTrainedModel:
     """A zoo model, by the class that its `config.json` names; `"auto"`: in the type of its weights."""
     config, tensors, _ = open_folder(folder, mapped=True)  # (An error below reads the tensors' shapes.)
-    check_is_zoo(folder, folder)
+    check_is_zoo(config, folder)
     model_class = find_class((config.get("architectures") or ["None"])[0])
     # (`made_of` names a field that is wrong.)
     made_of(lambda fields: model_class.config_class.from_dict(fields).to_dict(), config, folder / "config.json")
@@ -75,7 +75,7 @@ def load(folder: Path, dtype: torch.dtype | str = "auto") -> PreTrainedModel:
 def load_any(source: str) -> PreTrainedModel:
     """The zoo model in a folder or on the Hub; an official checkpoint is converted to one."""
     folder = fetch(source)
-    model = load(folder) if is_zoo(folder) else from_official(folder)
+    model = load(folder) if is_zoo(read_config(folder)) else from_official(folder)
     model.name_or_path = source
     return model
 

@@ -120,7 +120,7 @@ def candidates(model: PreTrainedModel) -> list[tuple[Architecture, Head]]:
         )
     if origin is not None and not is_installed(origin):
         raise ConversionError(f"This model is exported to {origin.title}, {IN_LATER_RELEASES}.")
-    # A module of torch has no embeddings: only a model that came from one is exported to it.
+    # (Modules of torch lack embeddings: only models that came from one go back to one.)
     others = (table for table in ARCHITECTURES.values() if table.library == "transformers" and is_installed(table))
     tables = [origin] if origin is not None else [*others]
     with_head = [(table, head) for table in tables if (head := table.head(type(model)))]

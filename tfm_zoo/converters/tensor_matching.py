@@ -85,7 +85,7 @@ def match(
         else:
             missing += [name for name in step.reads if name not in tensors]
     unused, unexpected = left_over(architecture, rules, all_steps, skeleton, names)
-    of_body = [name for name in without_rule if not is_of_zoo_head(name)]  # which have no official names
+    of_body = [name for name in without_rule if not is_of_zoo_head(name)]  # (these lack official names)
     complaints = {"missing": of_body + missing, "unexpected": unexpected, "misshapen": misshapen}
     complaints["tied, but different"] = unlike_twins(architecture, checkpoint, names, complete, tied)
     check_fit(checkpoint.title, skeleton, complaints, hint_about(overrides))

@@ -15,7 +15,7 @@ MOVED = {
     **{name: f"inference.{name}" for name in ("onnx", "packing")},
     **dict.fromkeys(("limits", "converters.limits"), "converters.token_positions"),
     **{"proof.digests": "proof.vector_digests", "proof.kinds": "utils.folder_kinds"},
-    **{"named_configs": "families.named_configs"},
+    **{"proof.recording": "proof.vector_recording", "named_configs": "families.named_configs"},
     **{"plugin.families": "families.auto_classes", "hub.recording": "proof.model_recording"},
     **{f"hub.{name}": f"proof.{name}" for name in ("check", "comparisons", "contents", "diagnosis", "fingerprints")},
     **{f"hub.{name}": f"proof.{name}" for name in ("manifest", "matrix", "origin", "side_by_side", "states")},
